@@ -1,0 +1,280 @@
+"""What a run IS: `Run` > `Step` > `Token`, plain dataclasses that go to JSON and come back unchanged.
+
+The screen, the exported file, the race and the tests all read these objects, so no number is computed twice.
+This module imports nothing of specviz and draws no random numbers. Round trip held by tests/unit/test_trace.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SCHEMA = "specviz.trace/1"
+
+Fate = Literal["accepted", "rejected", "discarded", "resampled", "bonus", "sampled", "trimmed"]
+#: Fates whose tokens are in the output, in order.
+EMITTED: frozenset[str] = frozenset({"accepted", "resampled", "bonus", "sampled"})
+#: Fates of draft tokens that the target really tested; only these are in an acceptance rate.
+TESTED: frozenset[str] = frozenset({"accepted", "rejected"})
+
+FinishReason = Literal["eos", "stop", "length", "context", "cancelled", "error"]
+
+#: One row of `top_p`, `top_q` or `residual`: [id, text, prob, raw_prob]; raw_prob is unwarped, at temperature 1.
+TopRow = list[Any]
+
+
+@dataclass(slots=True)
+class Token:
+    """One token of a step, drafted or emitted.
+
+    `position` is absolute (prompt length for the first new token); `parent` is the index of the preceding token
+    in the same step, -1 for the pending one. `p` and `q` are warped probabilities of this very token; `q`, `u`,
+    `accept_prob`, `overlap` and `confidence` are None for tokens the target drew. `u` is None for a draft token
+    that was never tested.
+    """
+
+    position: int
+    id: int
+    text: str
+    fate: Fate
+    parent: int
+    p: float | None = None
+    q: float | None = None
+    u: float | None = None
+    accept_prob: float | None = None
+    overlap: float | None = None
+    confidence: float | None = None
+    source: str | None = None
+    top_p: list[TopRow] | None = None
+    top_q: list[TopRow] | None = None
+    residual: list[TopRow] | None = None
+
+
+@dataclass(slots=True)
+class Step:
+    """One target pass. Times are seconds on one monotonic clock that starts at the end of prefill.
+
+    `draft_s + verify_s + host_s == t_end - t_start`; `cache_before` and `cache_after` count the target's cached tokens.
+    """
+
+    index: int
+    t_start: float
+    t_end: float
+    draft_s: float
+    verify_s: float
+    host_s: float
+    gamma: int
+    draft: str
+    cache_before: int
+    cache_after: int
+    note: str | None = None
+    tokens: list[Token] = field(default_factory=list)
+
+    @property
+    def emitted(self) -> list[Token]:
+        """The tokens this step added to the output, in order."""
+        return [token for token in self.tokens if token.fate in EMITTED]
+
+    @property
+    def accepted(self) -> int:
+        """How many draft tokens were kept."""
+        return sum(token.fate == "accepted" for token in self.tokens)
+
+
+@dataclass(slots=True)
+class Device:
+    """Where the run happened. `path` names the forward that ran: transformers, fast-cpu or cuda-graph."""
+
+    name: str
+    type: str
+    dtype: str
+    threads: int
+    path: str
+
+
+@dataclass(slots=True)
+class Target:
+    name: str
+    params: int
+
+
+@dataclass(slots=True)
+class Draft:
+    """`params` is 0 for a draft without weights; `name` is None when nothing drafts."""
+
+    type: str
+    name: str | None = None
+    params: int = 0
+
+
+@dataclass(slots=True)
+class Prompt:
+    """`text` is what the user wrote; `token_ids` is what the target read (chat template included)."""
+
+    text: str
+    token_ids: list[int]
+
+
+@dataclass(slots=True)
+class Prefill:
+    """Seconds spent reading the prompt, apart from the steps."""
+
+    target_s: float = 0.0
+    draft_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Output:
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(slots=True)
+class Interval:
+    """A figure with its 95 % interval; all None when there was nothing to count."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(slots=True)
+class PositionRate:
+    """Acceptance at the k-th draft position (`position` starts at 1), given that it was reached.
+
+    `proposed` counts the steps that drafted so far, `tested` those in which the target got there; `rate` is
+    accepted / tested with its 95 % Wilson interval, `reach_rate` is accepted / proposed.
+    """
+
+    position: int
+    proposed: int
+    tested: int
+    accepted: int
+    rate: float | None
+    low: float | None
+    high: float | None
+    reach_rate: float | None
+
+
+@dataclass(slots=True)
+class Summary:
+    """Figures of a run, computed from its steps by `specviz.summary.summarise` and nowhere else."""
+
+    tokens: int = 0
+    steps: int = 0
+    tokens_per_step: float | None = None
+    tokens_per_second: float | None = None
+    acceptance_rate: Interval = field(default_factory=Interval)
+    alpha: float | None = None
+    by_position: list[PositionRate] = field(default_factory=list)
+    predicted: dict[str, float] | None = None
+
+
+@dataclass(slots=True)
+class Run:
+    """A whole decoding run: everything the screen, the race and the file need.
+
+    `settings` is the plain dict of `specviz.settings.Settings`.
+    """
+
+    id: str
+    created_at: str
+    app_version: str
+    device: Device
+    target: Target
+    draft: Draft
+    settings: dict[str, Any]
+    prompt: Prompt
+    prefill: Prefill = field(default_factory=Prefill)
+    steps: list[Step] = field(default_factory=list)
+    output: Output = field(default_factory=Output)
+    summary: Summary = field(default_factory=Summary)
+    schema: str = SCHEMA
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """JSON text; NaN never occurs in a trace, so it is refused instead of written."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Run:
+        """Rebuild a run.
+
+        Raises:
+            ValueError: another schema, a missing or unknown field, or a value of the wrong shape.
+        """
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+            raise ValueError(f"This is not a run of schema {SCHEMA!r} (found {found!r}).")
+        return build(cls, data, "run")
+
+    @classmethod
+    def from_json(cls, text: str) -> Run:
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"This is not JSON: {error}.") from error
+        return cls.from_dict(data)
+
+
+def build(kind: Any, value: Any, where: str) -> Any:
+    """`value` (plain JSON) as the dataclass or container `kind`; strict, so that a foreign file fails at once.
+
+    Raises:
+        ValueError: naming the place (`run.steps[3].tokens[0].fate`) that does not fit.
+    """
+    if kind is Any:
+        return value
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        options = typing.get_args(kind)
+        if value is None and type(None) in options:
+            return None
+        return build(next(option for option in options if option is not type(None)), value, where)
+    if origin is Literal:
+        if value not in typing.get_args(kind):
+            raise ValueError(f"{where} is {value!r}, not one of {', '.join(typing.get_args(kind))}.")
+        return value
+    if origin is list:
+        if not isinstance(value, list):
+            raise ValueError(f"{where} is not a list.")
+        (item,) = typing.get_args(kind)
+        return [build(item, entry, f"{where}[{i}]") for i, entry in enumerate(value)]
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise ValueError(f"{where} is not an object.")
+        return value
+    if dataclasses.is_dataclass(kind):
+        return _build_dataclass(kind, value, where)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{where} is {value!r}, not {kind.__name__}.")
+    return value
+
+
+def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} is not an object.")
+    hints = _hints(kind)
+    if missing := hints.keys() - value.keys():
+        raise ValueError(f"{where} lacks {', '.join(sorted(missing))}.")
+    if unknown := value.keys() - hints.keys():
+        raise ValueError(f"{where} has unknown fields: {', '.join(sorted(unknown))}.")
+    return kind(**{name: build(hint, value[name], f"{where}.{name}") for name, hint in hints.items()})
+
+
+_HINTS: dict[Any, dict[str, Any]] = {}
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    if kind not in _HINTS:
+        _HINTS[kind] = typing.get_type_hints(kind)
+    return _HINTS[kind]
