@@ -67,6 +67,10 @@ class Settings:
         values = {name: _CHECKS[name](value) for name, value in given.items() if not (plain and name == "gamma")}
         return cls(**values, gamma=0) if plain else cls(**values)
 
+    def replace(self, **changes: Any) -> Settings:
+        """A copy with some fields changed to values that are already canonical."""
+        return dataclasses.replace(self, **changes)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; keys of `logit_bias` become text, as JSON wants."""
         data = dataclasses.asdict(self)
@@ -78,7 +82,12 @@ class Settings:
 
 def _number(name: str, low: float, high: float, what: str = ""):
     def check(value: Any) -> float:
-        if not isinstance(value, numbers.Real) or isinstance(value, bool) or math.isnan(value) or not low <= value <= high:
+        if (
+            not isinstance(value, numbers.Real)
+            or isinstance(value, bool)
+            or math.isnan(value)
+            or not low <= value <= high
+        ):
             raise SettingsError(f"{name} must be a number from {low:g} to {high:g}, not {value!r}{what}.")
         return float(value)
 
@@ -87,7 +96,12 @@ def _number(name: str, low: float, high: float, what: str = ""):
 
 def _integer(name: str, low: int, high: int | None = None, what: str = ""):
     def check(value: Any) -> int:
-        whole = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value) and value == int(value)
+        whole = (
+            isinstance(value, numbers.Real)
+            and not isinstance(value, bool)
+            and math.isfinite(value)
+            and value == int(value)
+        )
         if not whole or value < low or (high is not None and value > high):
             bounds = f"of at least {low}" if high is None else f"from {low} to {high}"
             raise SettingsError(f"{name} must be a whole number {bounds}, not {value!r}{what}.")
@@ -140,7 +154,10 @@ def _logit_bias(value: Any) -> dict[int, float]:
     token, bias = _integer("A token id in logit_bias", 0), _number("A bias in logit_bias", -1e4, 1e4)
     if not isinstance(value, dict):
         raise SettingsError(f"logit_bias must map token ids to numbers, not {value!r}.")
-    return {token(int(key) if isinstance(key, str) and key.isdigit() else key): bias(amount) for key, amount in value.items()}
+    return {
+        token(int(key) if isinstance(key, str) and key.isdigit() else key): bias(amount)
+        for key, amount in value.items()
+    }
 
 
 _CHECKS = {

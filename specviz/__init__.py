@@ -1,0 +1,64 @@
+"""specviz shows speculative decoding happening.
+
+    import specviz
+    engine = specviz.load("smollm2-135m")
+    for step in engine.stream("Explain what a hash table is.", draft="ngram"):
+        print(step.emitted)
+
+Importing this package imports neither gradio nor torch; `load` imports what it needs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from specviz.errors import ModelError, NumericsError, SettingsError, SpecvizError
+from specviz.trace import Run, Step, Token
+
+if TYPE_CHECKING:
+    from specviz.engine.engine import Engine
+
+__version__ = "0.1.0"
+__all__ = ["ModelError", "NumericsError", "Run", "SettingsError", "SpecvizError", "Step", "Token", "load"]
+
+
+def load(
+    pair: str | None = None,
+    *,
+    target: str | None = None,
+    draft_model: str | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    progress: Any = None,
+) -> Engine:
+    """Load a target (and its draft model) and return the engine that decodes with them.
+
+    Args:
+        pair: a name from `specviz.zoo.PAIRS`; without it and without `target`, the default model.
+        target, draft_model: a folder in Hugging Face format, or a Hub id.
+        dtype: auto, float32, bfloat16 or float16; auto asks the hardware.
+        device: auto, cpu, cuda, cuda:N or mps.
+        progress: called with `specviz.zoo.Progress` while weights are fetched and loaded.
+
+    Raises:
+        ModelError: a model that cannot be found, fetched, loaded or paired, in one sentence.
+    """
+    from specviz.engine.engine import Engine
+    from specviz.engine.model import LanguageModel
+    from specviz.zoo import load_pair
+
+    loaded = load_pair(pair, target=target, draft_model=draft_model, dtype=dtype, device=device, progress=progress)
+    draft = loaded.draft and LanguageModel(loaded.draft.model, loaded.draft.name, loaded.vocab_size)
+    return Engine(
+        LanguageModel(loaded.target.model, loaded.target.name, loaded.vocab_size),
+        loaded.target.tokenizer,
+        draft,
+        loaded.draft_unavailable,
+        eos_token_ids=_end_ids(loaded.target.model),
+    )
+
+
+def _end_ids(model: Any) -> tuple[int, ...] | None:
+    """The ids that end an answer by the model's generation config (chat models have several), None without one."""
+    ids = model.generation_config.eos_token_id if model.generation_config else None
+    return tuple(ids) if isinstance(ids, list) else None if ids is None else (ids,)

@@ -1,0 +1,314 @@
+"""`python -m specviz fetch | info | run | race`: the engine from a terminal.
+
+With `--json -` stdout holds the JSON alone; everything for people goes to stderr then. Bad input exits 2 with one
+sentence on stderr. Held by tests/unit/test_cli.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import inspect
+import json
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from specviz.errors import SettingsError, SpecvizError
+from specviz.settings import DRAFTS, GAMMA_MAX, GAMMA_MIN, RULES, Settings
+
+if TYPE_CHECKING:
+    from specviz.engine.engine import Engine
+    from specviz.lab.race import Race
+    from specviz.trace import Run, Step
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="See speculative decoding happen."
+)
+DEFAULTS = Settings()
+#: click's UsageError, which newer typer carries inside itself under another module name.
+USAGE_ERROR = typer.BadParameter.__base__
+#: DESIGN §7; every colour has a second mark.
+STYLES = {
+    "accepted": "bold #009E73",
+    "rejected": "strike #D55E00",
+    "discarded": "dim strike",
+    "trimmed": "dim strike",
+    "resampled": "underline #E69F00",
+    "bonus": "underline2 #56B4E9",
+    "sampled": "",
+}
+
+
+def number(kind: type) -> Callable[[str], Any]:
+    """Parser of an option; what is no number goes on as text, for `Settings` to refuse in its own sentence."""
+
+    def parse(value: Any) -> Any:
+        with contextlib.suppress(ValueError):
+            return kind(value)
+        return value
+
+    return parse
+
+
+WHOLE, REAL = number(int), number(float)
+Pair = Annotated[str | None, typer.Option(help="A named pair of target and draft model; see `info`.")]
+Json = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Write the whole trace as JSON.")]
+PromptText = Annotated[str, typer.Argument(metavar="PROMPT", help="The text to answer; - reads it from stdin.")]
+
+
+def model_options(
+    pair: Pair = None,
+    target: Annotated[str | None, typer.Option(help="Target: a folder or a Hub id.")] = None,
+    draft_model: Annotated[str | None, typer.Option(help="Draft model: a folder or a Hub id.")] = None,
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Signature of what `specviz.load` takes."""
+
+
+def settings_options(
+    draft: Annotated[str, typer.Option(help=f"Draft type: {', '.join(DRAFTS)}.")] = DEFAULTS.draft,
+    gamma: Annotated[
+        Any, typer.Option(parser=WHOLE, metavar="N", help=f"Draft tokens per step, {GAMMA_MIN} to {GAMMA_MAX}.")
+    ] = DEFAULTS.gamma,
+    verify: Annotated[str, typer.Option(help=f"Verification rule: {', '.join(RULES)}.")] = DEFAULTS.verify,
+    temperature: Annotated[Any, typer.Option(parser=REAL, metavar="T", help="0 is greedy.")] = DEFAULTS.temperature,
+    top_k: Annotated[Any, typer.Option(parser=WHOLE, metavar="K", help="0 is off.")] = DEFAULTS.top_k,
+    top_p: Annotated[Any, typer.Option(parser=REAL, metavar="P", help="1 is off.")] = DEFAULTS.top_p,
+    seed: Annotated[Any, typer.Option(parser=WHOLE, metavar="N")] = DEFAULTS.seed,
+    max_new_tokens: Annotated[
+        Any, typer.Option(parser=WHOLE, metavar="N", help="Length limit in tokens.")
+    ] = DEFAULTS.max_new_tokens,
+    stop: Annotated[list[str], typer.Option(help="Text that ends the answer; may be given more than once.")] = [],  # noqa: B006
+    chat: Annotated[
+        bool | None, typer.Option("--chat/--no-chat", help="Chat template; used when there is one.")
+    ] = None,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Decode past the end of the answer.")] = False,
+) -> None:
+    """Signature of the decoding settings."""
+
+
+def decoding_command(body: Callable[..., None]) -> Callable[..., None]:
+    """A command whose options are the models', the settings' and its own; `body` gets the first two as dicts."""
+
+    def parameters(function: Callable[..., None]) -> list[inspect.Parameter]:
+        hints = typing.get_type_hints(function, include_extras=True)
+        listed = inspect.signature(function).parameters.values()
+        return [
+            entry.replace(annotation=hints[entry.name]) for entry in listed if entry.name not in ("models", "settings")
+        ]
+
+    models, settings = parameters(model_options), parameters(settings_options)
+
+    def command(**given: Any) -> None:
+        chosen = [{entry.name: given.pop(entry.name) for entry in group} for group in (models, settings)]
+        body(models=chosen[0], settings=chosen[1], **given)
+
+    merged = [entry.replace(kind=inspect.Parameter.KEYWORD_ONLY) for entry in (*parameters(body), *models, *settings)]
+    command.__name__, command.__doc__ = body.__name__, body.__doc__
+    command.__signature__ = inspect.Signature(merged)
+    command.__annotations__ = {entry.name: entry.annotation for entry in merged}
+    return app.command(body.__name__)(command)
+
+
+@app.command()
+def fetch(pair: Pair = None) -> None:
+    """Fetch the weights of a pair now, so that later starts need no network."""
+    with people() as console, loading(console) as progress:
+        from specviz.zoo import DEFAULT_PAIR, locate
+
+        folder, gguf = locate(pair or DEFAULT_PAIR, progress=progress)
+        console.print(f"Ready: {folder / gguf if gguf else folder}", soft_wrap=True)
+
+
+@app.command()
+def info(pair: Pair = None) -> None:
+    """Show versions, device, precision and the pairs on offer."""
+    import torch
+    import transformers
+
+    import specviz
+    from specviz.zoo import DEFAULT_PAIR, PAIRS, cache_dir, choose_device, choose_dtype
+
+    with people() as console:
+        if pair is not None and pair not in PAIRS:
+            raise SettingsError(f"Unknown pair {pair!r}: choose one of {', '.join(PAIRS)}.")
+        device = choose_device("auto")
+        console.print(
+            f"specviz {specviz.__version__}, torch {torch.__version__}, transformers {transformers.__version__}"
+        )
+        dtype = str(choose_dtype("auto", device)).removeprefix("torch.")
+        console.print(f"device {device}, precision {dtype}, {torch.get_num_threads()} threads")
+        console.print(f"cache {cache_dir()}", soft_wrap=True)
+        table = Table("pair", "target", "draft model", "licence", box=None, pad_edge=False)
+        for name, entry in PAIRS.items():
+            if pair in (None, name):
+                label = f"{name} (default)" if name == DEFAULT_PAIR else name
+                table.add_row(label, entry.target, entry.draft_model or "none", entry.licence)
+        console.print(table)
+
+
+@decoding_command
+def run(models: dict[str, Any], settings: dict[str, Any], prompt: PromptText, json_file: Json = None) -> None:
+    """Answer PROMPT, every token coloured by its fate."""
+    with people(json_file) as console:
+        text = check_input(prompt, settings, json_file)
+        engine = load_engine(console, models)
+        decoding = engine.stream(text, top=8 if json_file else 0, **settings)
+        for step in decoding:
+            console.print(coloured(step, console.is_terminal), end="", soft_wrap=True)
+        console.print("\n")
+        console.print(run_summary(decoding.run))
+        write_json(json_file, decoding.run.to_dict())
+
+
+@decoding_command
+def race(
+    models: dict[str, Any],
+    settings: dict[str, Any],
+    prompt: PromptText,
+    rounds: Annotated[Any, typer.Option(parser=WHOLE, metavar="N", help="How often each lane runs.")] = 3,
+    json_file: Json = None,
+) -> None:
+    """Race plain decoding against a draft on PROMPT: each lane alone, order alternated, warmed up."""
+    with people(json_file) as console:
+        text = check_input(prompt, settings, json_file)
+        from specviz.lab import race as lab
+
+        lab.check(rounds, settings)
+        engine = load_engine(console, models)
+        columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task("warming up", total=None)
+
+            def show(at: lab.RaceProgress) -> None:
+                stage = "warming up" if at.warmup else f"round {at.round} of {at.rounds}"
+                bar.update(task, description=f"{stage}: {at.lane}", completed=at.tokens, total=at.of)
+
+            result = lab.race(engine, text, rounds=rounds, progress=show, **settings)
+        console.print(race_summary(result))
+        console.print(result.verdict)
+        write_json(json_file, result.to_dict())
+
+
+@contextlib.contextmanager
+def people(json_file: str | None = None) -> Iterator[Console]:
+    """The console for people; a `SpecvizError` inside ends the program with its sentence and code 2."""
+    try:
+        yield Console(stderr=json_file == "-", highlight=False, emoji=False, markup=False)
+    except SpecvizError as error:
+        typer.echo(f"specviz: {error}", err=True)
+        raise typer.Exit(2) from error
+    except KeyboardInterrupt as interrupt:
+        typer.echo("\nspecviz: stopped.", err=True)
+        raise typer.Exit(130) from interrupt
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        typer.echo(
+            f"specviz: The disk is full ({error.filename or 'while writing'}): free some space and try again.", err=True
+        )
+        raise typer.Exit(2) from error
+
+
+@contextlib.contextmanager
+def loading(console: Console) -> Iterator[Any]:
+    """A progress bar for fetching and loading; yields the callback that moves it."""
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("Loading", total=None)
+        yield lambda at: bar.update(task, description=at.stage, completed=at.done or 0, total=at.total)
+
+
+def load_engine(console: Console, models: dict[str, Any]) -> Engine:
+    """The engine, loaded with progress on `console`."""
+    import specviz
+
+    with loading(console) as progress:
+        return specviz.load(**models, progress=progress)
+
+
+def check_input(prompt: str, settings: dict[str, Any], json_file: str | None) -> str:
+    """The prompt's text (from stdin for `-`); what can be refused is refused before seconds go into loading a model."""
+    Settings.of(**settings)
+    text = sys.stdin.read() if prompt == "-" else prompt
+    if not text.strip():
+        raise SettingsError("The prompt is empty: write something for the model to continue.")
+    if json_file not in (None, "-") and not Path(json_file).resolve().parent.is_dir():
+        raise SettingsError(f"Cannot write {json_file}: its folder does not exist.")
+    return text
+
+
+def write_json(json_file: str | None, data: dict[str, Any]) -> None:
+    if json_file is None:
+        return
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False)
+    if json_file == "-":
+        sys.stdout.write(text + "\n")
+        return
+    try:
+        Path(json_file).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"Cannot write {json_file}: {error.strerror}.") from error
+
+
+def coloured(step: Step, terminal: bool) -> Text:
+    """The step's tokens, a refused one before what replaced it; without a terminal to strike it out, only the output."""
+    text = Text()
+    for token in step.tokens if terminal else step.emitted:
+        if token.fate not in ("discarded", "trimmed"):
+            text.append(visible(token.text), STYLES[token.fate])
+    return text
+
+
+def visible(text: str) -> str:
+    """Model output is hostile: escape sequences must not reach the terminal."""
+    return "".join(c if c in "\n\t" or c.isprintable() else "\N{SYMBOL FOR SUBSTITUTE FORM TWO}" for c in text)
+
+
+def run_summary(run: Run) -> Text:
+    summary, rate = run.summary, run.summary.acceptance_rate
+    text = Text()
+    for name in ("accepted", "rejected", "resampled", "bonus"):
+        text.append(f" {name} ", STYLES[name])
+    text.append(f"\n{summary.tokens} tokens in {summary.steps} steps")
+    if summary.tokens_per_step is not None:
+        text.append(f", {summary.tokens_per_step:.2f} per target pass")
+    if summary.tokens_per_second is not None:
+        text.append(f", {summary.tokens_per_second:.1f} tokens/s")
+    if rate.value is not None:
+        text.append(f", acceptance {rate.value:.0%} ({rate.low:.0%} to {rate.high:.0%})")
+    text.append(f"\n{run.target.name}, {run.device.dtype} on {run.device.name}; ended by {run.output.finish_reason}")
+    return text
+
+
+def race_summary(result: Race) -> Table:
+    table = Table("lane", "tokens/s", "range", "tokens per pass", "prefill s", box=None, pad_edge=False)
+    for lane in result.lanes:
+        speed, shown = lane.tokens_per_second, lane.runs[lane.shown]
+        table.add_row(
+            lane.name, f"{speed.median:.1f}", f"{speed.low:.1f} to {speed.high:.1f}",
+            f"{shown.summary.tokens_per_step:.2f}", f"{lane.prefill_s.median:.2f}",
+        )  # fmt: skip
+    return table
+
+
+def main() -> None:
+    """Entry point; usage errors take one line, like every other."""
+    try:
+        code = app(prog_name="python -m specviz", standalone_mode=False)
+    except USAGE_ERROR as error:
+        typer.echo(f"specviz: {error.format_message()} See `python -m specviz --help`.", err=True)
+        code = 2
+    except typer.Abort:
+        code = 130
+    sys.exit(code)

@@ -1,0 +1,130 @@
+"""Draft types `ngram` and `ngram-smoothed`: the text so far drafts its own continuation, no second model needed.
+
+Both keep their index incrementally and rebuild it when a new run begins, so nothing of an earlier prompt can be
+proposed. Held by tests/unit/test_drafters.py.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specviz.drafters.protocol import Proposal
+from specviz.engine.sampling import Warp, draw
+
+#: Longest and shortest match that `ngram` looks for.
+LONGEST_MATCH, SHORTEST_MATCH = 5, 1
+#: Order of the smoothed model (a trigram's context is 2 tokens) and its absolute discount.
+ORDER, DISCOUNT = 4, 0.75
+
+
+class NgramLookup:
+    """Prompt lookup: finds the latest earlier occurrence of the longest suffix and copies what followed it.
+
+    Deterministic, so q is one-hot (Saxena 2023, prompt lookup decoding; back-off from the longest to the
+    shortest match). A copy that reaches the end of the text goes on into its own draft, which continues a loop.
+    """
+
+    type, name, params = "ngram", "prompt lookup", 0
+
+    def __init__(self) -> None:
+        self._next: dict[tuple[int, ...], int] = {}
+        self._indexed = 0
+
+    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
+        self._next.clear()
+        self._indexed = 0
+        self._index(prompt_ids)
+
+    def propose(self, context: Sequence[int], gamma: int, u: Sequence[float], warp: Warp) -> Proposal:
+        self._index(context)
+        for size in range(min(LONGEST_MATCH, len(context)), SHORTEST_MATCH - 1, -1):
+            start = self._next.get(tuple(context[-size:]))
+            if start is not None:
+                return self._copy(context, start, gamma)
+        return Proposal(note="nothing to copy: no earlier match" if gamma else None)
+
+    def _index(self, context: Sequence[int]) -> None:
+        """Every n-gram that ends before the last token, with where its continuation stands."""
+        for end in range(max(self._indexed, 1), len(context)):
+            for size in range(SHORTEST_MATCH, min(LONGEST_MATCH, end) + 1):
+                self._next[tuple(context[end - size : end])] = end
+        self._indexed = max(self._indexed, len(context))
+
+    def _copy(self, context: Sequence[int], start: int, gamma: int) -> Proposal:
+        ids: list[int] = []
+        for position in range(start, start + gamma):
+            ids.append(context[position] if position < len(context) else ids[position - len(context)])
+        source = f"{self.type} {start}:{min(start + gamma, len(context))}"
+        return Proposal(ids, None, [1.0] * len(ids), [source] * len(ids))
+
+
+class NgramSmoothed:
+    """Interpolated Kneser-Ney over prompt and output: a real q over the whole vocabulary, drawn from token by token.
+
+    Chen & Goodman 1999, §2.8: the highest order counts occurrences, the lower ones count distinct left neighbours,
+    each gives up `DISCOUNT` of every count to the next lower, and the lowest gives it to the uniform distribution.
+    """
+
+    type, name, params = "ngram-smoothed", "interpolated Kneser-Ney", 0
+
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self._vocab_size, self._device = vocab_size, device
+        self._counts: list[defaultdict[tuple[int, ...], dict[int, int]]] = []
+        self._indexed = 0
+
+    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
+        self._counts = [defaultdict(dict) for _ in range(ORDER)]
+        self._indexed = 0
+        self._index(prompt_ids)
+
+    def propose(self, context: Sequence[int], gamma: int, u: Sequence[float], warp: Warp) -> Proposal:
+        self._index(context)
+        proposal, rows = Proposal(), []
+        for number in u[:gamma]:
+            seen = [*context[-ORDER:], *proposal.ids]
+            raw, order = self._distribution(seen)
+            q = warp(raw.log()[None].to(self._device), context, proposal.ids, len(proposal.ids))[0]
+            token = draw(q, number)
+            proposal.confidence.append(float(raw[token]))
+            proposal.source.append(f"{self.type} order {order}")
+            proposal.ids.append(token)
+            rows.append(q)
+            proposal.raw_q.append(raw)
+        if rows:
+            proposal.q = torch.stack(rows)
+        return proposal
+
+    def _index(self, context: Sequence[int]) -> None:
+        for end in range(self._indexed, len(context)):
+            history = tuple([-1] * ORDER + list(context[max(0, end - ORDER + 1) : end]))[-(ORDER - 1) :]
+            token = context[end]
+            for order in range(ORDER, 0, -1):
+                # A lower order counts distinct left neighbours: it learns only of n-grams that are new one order up.
+                after = self._counts[order - 1][history[len(history) - order + 1 :]]
+                known = after.get(token, 0)
+                after[token] = known + 1
+                if known:
+                    break
+        self._indexed = max(self._indexed, len(context))
+
+    def _distribution(self, context: Sequence[int]) -> tuple[Tensor, int]:
+        """((vocabulary,) float32 probabilities of the next token, the longest order that had seen this history)."""
+        probs = np.full(self._vocab_size, 1.0 / self._vocab_size)
+        longest = 0
+        for order in range(1, ORDER + 1):
+            history = tuple(context[len(context) - order + 1 :])
+            after = self._counts[order - 1].get(history) if len(history) == order - 1 else None
+            if not after:
+                continue
+            ids = np.fromiter(after.keys(), np.int64, len(after))
+            counts = np.fromiter(after.values(), np.float64, len(after))
+            total = counts.sum()
+            probs *= DISCOUNT * len(after) / total
+            probs[ids] += (counts - DISCOUNT) / total
+            longest = order
+        return torch.from_numpy(probs.astype(np.float32)), longest

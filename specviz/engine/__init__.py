@@ -1,0 +1,1 @@
+"""The decoding engine: torch and transformers only; imports neither gradio nor plotly."""

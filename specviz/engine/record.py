@@ -1,0 +1,115 @@
+"""What happened in a step, as `Token`s: reads the verdict and the distributions, decides nothing, draws nothing.
+
+Held by tests/unit/test_decode.py (ids are identical with tracing on and off; counts reconcile).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from specviz.drafters import Proposal
+from specviz.engine.text import TextStream
+from specviz.engine.verify import Verdict, overlap
+from specviz.trace import Token, TopRow
+
+#: Most rows of `top_p`, `top_q` and `residual`.
+TOP_MAX = 8
+
+
+class StepRecorder:
+    """Builds the tokens of each step.
+
+    Args:
+        decode: ids to text.
+        trace: without it tokens carry position, id, text, fate and parent only.
+        top: how many of the best tokens of p, q and residual each token lists (0 to 8).
+    """
+
+    def __init__(self, decode: Callable[[list[int]], str], trace: bool, top: int) -> None:
+        self._decode, self._trace, self._top = decode, trace, top
+
+    def tokens(
+        self,
+        position: int,
+        logits: Tensor,
+        p: Tensor,
+        proposal: Proposal,
+        verdict: Verdict,
+        u: Sequence[float],
+        kept_ids: Sequence[int],
+        kept_texts: Sequence[str],
+        text: TextStream,
+    ) -> list[Token]:
+        """The draft tokens in order, then the target's own token unless the cut came before it.
+
+        Args:
+            position: absolute position of the first draft token.
+            logits, p: (gamma + 1, vocabulary) of the target, unwarped and warped.
+            kept_ids, kept_texts: what the step adds to the output.
+            text: the detokeniser as it stood before the step; used up.
+        """
+        fates = _fates(len(proposal.ids), verdict.accepted, len(kept_ids))
+        texts = self._texts(proposal.ids, min(verdict.accepted, len(kept_ids)), kept_texts, text)
+        tokens = [Token(position + i, token, texts[i], fates[i], i - 1) for i, token in enumerate(proposal.ids)]
+        if len(kept_ids) > verdict.accepted:
+            fate = "sampled" if not proposal.ids else "bonus" if verdict.accepted == len(proposal.ids) else "resampled"
+            tokens.append(Token(position + verdict.accepted, verdict.token, kept_texts[-1], fate, verdict.accepted - 1))
+        if self._trace:
+            self._add_numbers(tokens, p, proposal, verdict, u)
+        if self._trace and self._top:
+            self._add_tops(tokens, logits, p, proposal, verdict)
+        return tokens
+
+    def _texts(self, ids: Sequence[int], kept: int, kept_texts: Sequence[str], text: TextStream) -> list[str]:
+        """Text of each draft token: as shown for the kept ones, as it would have been for the others."""
+        for token in ids[:kept]:
+            text.push(token)
+        return [*kept_texts[:kept], *(text.push(token) for token in ids[kept:])]
+
+    def _add_numbers(
+        self, tokens: list[Token], p: Tensor, proposal: Proposal, verdict: Verdict, u: Sequence[float]
+    ) -> None:
+        overlaps = overlap(p, proposal.q, proposal.ids)
+        for i, token in enumerate(tokens[: len(proposal.ids)]):
+            token.p, token.q, token.accept_prob = verdict.p[i], verdict.q[i], verdict.accept_prob[i]
+            token.u = u[i] if i <= verdict.accepted else None
+            token.overlap, token.confidence, token.source = overlaps[i], proposal.confidence[i], proposal.source[i]
+        if len(tokens) > len(proposal.ids):
+            tokens[-1].p = verdict.token_p
+
+    def _add_tops(self, tokens: list[Token], logits: Tensor, p: Tensor, proposal: Proposal, verdict: Verdict) -> None:
+        raw_p = logits.float().softmax(-1)
+        drafted = len(proposal.ids)
+        for i, token in enumerate(tokens):
+            row = min(i, verdict.accepted) if i == drafted else i
+            token.top_p = self._rows(p[row], raw_p[row])
+            if i < drafted and proposal.q is not None:
+                token.top_q = self._rows(proposal.q[i], proposal.raw_q[i].to(p.device))
+            if i == drafted and verdict.residual is not None:
+                token.residual = self._rows(verdict.residual, raw_p[row])
+
+    def _rows(self, probs: Tensor, raw: Tensor) -> list[TopRow]:
+        # At temperature 0 all but one of the warped probabilities are 0: the unwarped ones decide the order.
+        best = torch.topk(probs + raw * 1e-6, min(self._top, len(probs))).indices
+        values, raws = probs[best].tolist(), raw[best].tolist()
+        return [[token, self._decode([token]), values[k], raws[k]] for k, token in enumerate(best.tolist())]
+
+
+def _fates(drafted: int, accepted: int, kept: int) -> list[str]:
+    """Fate of each draft token, when `accepted` passed the test and the step keeps `kept` tokens.
+
+    Everything behind the cut is trimmed, whatever its test said; the refused token is not behind a cut that falls
+    on its own correction.
+    """
+    fates = []
+    for i in range(drafted):
+        if i < min(accepted, kept):
+            fates.append("accepted")
+        elif kept <= accepted:
+            fates.append("trimmed")
+        else:
+            fates.append("rejected" if i == accepted else "discarded")
+    return fates

@@ -1,0 +1,137 @@
+"""Logits to distribution, and distribution to token: the only place where either happens.
+
+Target and draft go through the same `Warp`, so `p` and `q` are always comparable; temperature 0 is a one-hot
+distribution on the same path. Random numbers come in as arguments: nothing here draws one.
+Held by tests/unit/test_sampling.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specviz.errors import NumericsError
+from specviz.settings import Settings
+
+#: A nucleus is searched among this many tokens before a whole row is sorted (a sort of 49,152 costs milliseconds).
+NUCLEUS_GUESS = 1024
+
+
+class Warp:
+    """Penalties, bias, temperature, top-k, top-p and min-p of one run, in that order, then softmax in float32."""
+
+    def __init__(self, settings: Settings, prompt_length: int) -> None:
+        self.settings = settings
+        self.prompt_length = prompt_length
+        self._penalised = settings.repetition_penalty != 1 or settings.frequency_penalty != 0
+
+    def __call__(self, logits: Tensor, context: Sequence[int], path: Sequence[int] = (), start: int = 0) -> Tensor:
+        """Distributions for successive positions.
+
+        Args:
+            logits: (rows, vocabulary), any float type.
+            context: every committed id, prompt included.
+            path: ids drafted behind the context; row i has seen `context + path[:start + i]`.
+
+        Returns:
+            (rows, vocabulary) float32; each row sums to 1.
+
+        Raises:
+            NumericsError: a logit is NaN or infinite.
+        """
+        settings = self.settings
+        if not torch.isfinite(logits).all():
+            raise NumericsError(
+                "The model returned logits that are not finite: its weights are damaged or the precision is too low; "
+                "load it in float32 or fetch it again."
+            )
+        logits = logits.float()
+        if self._penalised:
+            rows = [self._penalise(row, context, path[: start + i]) for i, row in enumerate(logits)]
+            logits = torch.stack(rows)
+        if settings.logit_bias:
+            ids = torch.tensor(list(settings.logit_bias), device=logits.device)
+            bias = torch.tensor(list(settings.logit_bias.values()), dtype=torch.float32, device=logits.device)
+            logits = logits.index_add(1, ids, bias.expand(len(logits), -1))
+        if settings.temperature == 0 or settings.top_k == 1:
+            return torch.zeros_like(logits).scatter_(1, logits.argmax(-1, keepdim=True), 1.0)
+        if settings.temperature != 1:
+            # Shifted first: at T = 1e-6 a plain division would overflow.
+            logits = (logits - logits.amax(-1, keepdim=True)) / settings.temperature
+        return truncate(logits, settings.top_k, settings.top_p, settings.min_p)
+
+    def _penalise(self, row: Tensor, context: Sequence[int], path: Sequence[int]) -> Tensor:
+        settings, row = self.settings, row.clone()
+        if settings.repetition_penalty != 1:
+            seen = torch.tensor(sorted({*context, *path}), device=row.device)
+            logits = row[seen]
+            row[seen] = torch.where(
+                logits > 0, logits / settings.repetition_penalty, logits * settings.repetition_penalty
+            )
+        if settings.frequency_penalty:
+            counts = Counter([*context[self.prompt_length :], *path])
+            if counts:
+                ids = torch.tensor(list(counts), device=row.device)
+                row[ids] -= settings.frequency_penalty * torch.tensor(list(counts.values()), device=row.device)
+        return row
+
+
+def truncate(logits: Tensor, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> Tensor:
+    """Softmax of (rows, vocabulary) logits, cut to the `top_k` best, then to the nucleus, then by `min_p`.
+
+    The nucleus (Holtzman et al. 2020, §3.1) is the smallest set of best tokens whose mass reaches `top_p`; the best
+    token always stays. Exactly `top_k` tokens stay, also where logits tie.
+    """
+    if 0 < top_k < logits.shape[-1]:
+        best = logits.topk(top_k)
+        logits = torch.full_like(logits, -torch.inf).scatter_(1, best.indices, best.values)
+    probs = logits.softmax(-1)
+    if top_p < 1:
+        probs = torch.stack([_nucleus(row, top_p) for row in probs])
+    if min_p > 0:
+        probs = probs.where(probs >= min_p * probs.amax(-1, keepdim=True), torch.zeros_like(probs))
+    if top_p < 1 or min_p > 0:
+        probs = probs / probs.sum(-1, keepdim=True)
+    return probs
+
+
+def _nucleus(row: Tensor, top_p: float) -> Tensor:
+    # Row by row: whether one row needs the full sort must not change how ties fall in its neighbours.
+    best = row.topk(min(NUCLEUS_GUESS, len(row)))
+    if best.values.sum() < top_p and len(best.values) < len(row):
+        best = row.sort(descending=True)
+    before = best.values.cumsum(0) - best.values
+    keep = before < top_p
+    keep[0] = True
+    return torch.zeros_like(row).scatter_(0, best.indices[keep], best.values[keep])
+
+
+def draw(weights: Tensor, u: float) -> int:
+    """The token at quantile `u` in (0, 1) of (vocabulary,) non-negative weights; they need not be normalised.
+
+    A token of weight 0 is never drawn.
+    """
+    cdf = weights.double().cumsum(0)
+    token = int(torch.searchsorted(cdf, cdf[-1:] * u, right=True))
+    if token == len(weights):  # u * total rounded up to the total
+        token = int(weights.nonzero()[-1])
+    return token
+
+
+class Uniforms:
+    """The run's random numbers: a fixed layout per step, so that nothing but seed and gamma decides what is drawn.
+
+    They come from a CPU generator on every device: the same seed gives the same numbers everywhere.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def step(self, gamma: int) -> tuple[list[float], list[float], float]:
+        """(gamma for drafting, gamma for acceptance, one for the last token), all in (0, 1)."""
+        u = torch.rand(2 * gamma + 1, generator=self._generator, dtype=torch.float64)
+        values = u.clamp_(min=2.0**-53).tolist()
+        return values[:gamma], values[gamma : 2 * gamma], values[-1]

@@ -1,0 +1,270 @@
+"""The race: plain decoding against a draft, each alone on the device, recorded so that it can be replayed on one clock.
+
+Nothing is estimated: every rate is emitted ids over the seconds of that lane's own steps, prefill apart; the order
+alternates from round to round and both lanes are warmed up first. Held by tests/unit/test_race.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from specviz.engine.engine import Engine
+from specviz.errors import SettingsError, SpecvizError
+from specviz.settings import Settings
+from specviz.trace import Run, build
+
+SCHEMA = "specviz.race/1"
+ROUNDS_MAX = 20
+#: Tokens each lane decodes before anything is timed: first passes allocate memory and start threads.
+WARMUP_TOKENS = 16
+PLAIN = "none"
+
+
+class RaceCancelled(SpecvizError):
+    """The race was stopped before it was over; nothing of it is shown as a result."""
+
+
+@dataclass(slots=True)
+class Spread:
+    """Median over the rounds, with the lowest and the highest round."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(statistics.median(values), min(values), max(values))
+
+
+@dataclass(slots=True)
+class Lane:
+    """One contestant. `runs` has one `Run` per round; `shown` is the index of the one with the median rate."""
+
+    name: str
+    draft: str
+    tokens_per_second: Spread
+    prefill_s: Spread
+    runs: list[Run]
+    shown: int
+
+
+@dataclass(slots=True)
+class Divergence:
+    """Where two outputs first differ: `index` counts output tokens from 0, `position` is absolute.
+
+    `margin` is the gap between the target's two best logits there, fed one token at a time: a small one is a
+    numerical tie. None stands for an output that ended.
+    """
+
+    index: int
+    position: int
+    ids: list[int | None]
+    texts: list[str | None]
+    margin: float
+    precision: str
+
+
+@dataclass(slots=True)
+class Race:
+    """`lanes[0]` is plain decoding. `speedup` is taken round by round, so slow spells of the machine cancel.
+
+    `same_output` is None above temperature 0, where equal laws still give different texts.
+    """
+
+    created_at: str
+    rounds: int
+    warmup_tokens: int
+    order: list[list[str]]
+    settings: dict[str, Any]
+    lanes: list[Lane]
+    speedup: Spread
+    same_output: bool | None
+    first_divergence: Divergence | None
+    verdict: str
+    schema: str = SCHEMA
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def to_json(self, indent: int | None = None) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Race:
+        """Rebuild a race.
+
+        Raises:
+            ValueError: another schema, or a field that does not fit.
+        """
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            raise ValueError(f"This is not a race of schema {SCHEMA!r}.")
+        return build(cls, data, "race")
+
+    def shown_only(self) -> Race:
+        """The same race with just the shown run of each lane: what a replay needs."""
+        lanes = [dataclasses.replace(lane, runs=[lane.runs[lane.shown]], shown=0) for lane in self.lanes]
+        return dataclasses.replace(self, lanes=lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class RaceProgress:
+    """Where a race stands: `round` counts from 1 (0 while warming up), `tokens` of `of` emitted in the current run."""
+
+    round: int
+    rounds: int
+    lane: str
+    warmup: bool
+    tokens: int
+    of: int
+
+
+def race(
+    engine: Engine,
+    prompt: str | Sequence[int],
+    *,
+    rounds: int = 3,
+    progress: Callable[[RaceProgress], None] = lambda _: None,
+    cancelled: Callable[[], bool] = lambda: False,
+    **options: Any,
+) -> Race:
+    """Race plain decoding against `options["draft"]` on one prompt.
+
+    Args:
+        rounds: how often each lane runs, 1 to 20.
+        progress: called after every step.
+        cancelled: asked within every step.
+        **options: as for `Engine.stream`.
+
+    Raises:
+        SettingsError: bad settings, or nothing to race against.
+        RaceCancelled: `cancelled` said so.
+    """
+    settings = check(rounds, {name: value for name, value in options.items() if name not in ("trace", "top")})
+    contestants = [PLAIN, settings.draft]
+    runs: dict[str, list[Run]] = {name: [] for name in contestants}
+
+    def run(name: str, number: int, limit: int) -> Run:
+        given = {**options, "draft": name, "max_new_tokens": limit, "cancelled": cancelled}
+        decoding = engine.stream(prompt, **given)
+        for _ in decoding:
+            done = len(decoding.run.output.token_ids)
+            progress(RaceProgress(number, rounds, name, number == 0, done, limit))
+        if decoding.run.output.finish_reason == "cancelled":
+            raise RaceCancelled("The race was stopped before it was over.")
+        return decoding.run
+
+    for name in contestants:
+        run(name, 0, min(WARMUP_TOKENS, settings.max_new_tokens))
+    order = [contestants if number % 2 == 0 else contestants[::-1] for number in range(rounds)]
+    for number, names in enumerate(order, start=1):
+        for name in names:
+            runs[name].append(run(name, number, settings.max_new_tokens))
+    return _judge(engine, settings, order, [_lane(name, runs[name]) for name in contestants])
+
+
+def check(rounds: Any, options: dict[str, Any]) -> Settings:
+    """The settings of a race that can be run.
+
+    Raises:
+        SettingsError: bad settings, or nothing to race against.
+    """
+    if not isinstance(rounds, int) or isinstance(rounds, bool) or not 1 <= rounds <= ROUNDS_MAX:
+        raise SettingsError(f"rounds must be a whole number from 1 to {ROUNDS_MAX}, not {rounds!r}.")
+    settings = Settings.of(**options)
+    if settings.draft == PLAIN:
+        raise SettingsError("A race needs a draft: 'none' is plain decoding, which runs in the other lane anyway.")
+    return settings
+
+
+def _lane(name: str, runs: list[Run]) -> Lane:
+    rates = [run.summary.tokens_per_second for run in runs]
+    shown = rates.index(statistics.median_low(rates))
+    prefill = [run.prefill.target_s + run.prefill.draft_s for run in runs]
+    title = "plain decoding" if name == PLAIN else name
+    return Lane(title, name, Spread.of(rates), Spread.of(prefill), runs, shown)
+
+
+def _judge(engine: Engine, settings: Settings, order: list[list[str]], lanes: list[Lane]) -> Race:
+    plain, draft = lanes
+    pairs = zip(plain.runs, draft.runs, strict=True)
+    speedup = Spread.of([b.summary.tokens_per_second / a.summary.tokens_per_second for a, b in pairs])
+    greedy = settings.temperature == 0
+    difference = first_divergence(engine, plain.runs[0], draft.runs[0]) if greedy else None
+    same = difference is None if greedy else None
+    return Race(
+        created_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        rounds=len(order),
+        warmup_tokens=WARMUP_TOKENS,
+        order=order,
+        settings=draft.runs[0].settings,
+        lanes=lanes,
+        speedup=speedup,
+        same_output=same,
+        first_divergence=difference,
+        verdict=verdict(lanes, speedup, same, settings.ignore_eos),
+    )
+
+
+def verdict(lanes: Sequence[Lane], speedup: Spread, same_output: bool | None, ignore_eos: bool) -> str:
+    """The result in words, also when speculation loses, and which of its two factors decided."""
+    plain, draft = (lane.runs[lane.shown] for lane in lanes)
+    rounds = len(lanes[0].runs)
+    span = f"{speedup.low:.2f} to {speedup.high:.2f} over {rounds} rounds" if rounds > 1 else "one round"
+    name = lanes[1].name
+    if speedup.low > 1:
+        opening = f"Speculation wins: {name} is {speedup.median:.2f} times as fast as plain decoding ({span})."
+    elif speedup.high < 1:
+        opening = f"Speculation loses: {name} runs at {speedup.median:.2f} times the speed of plain decoding ({span})."
+    else:
+        opening = f"Too close to call: {name} runs at {speedup.median:.2f} times the speed of plain decoding ({span})."
+    cost = _seconds_per_step(draft) / _seconds_per_step(plain)
+    gain = draft.summary.tokens_per_step
+    sentences = [opening, f"A step gives {gain:.2f} tokens and takes {cost:.2f} times as long as a plain one."]
+    if same_output is not None:
+        sentences.append("Both wrote the same text." if same_output else "The texts differ.")
+    if ignore_eos:
+        sentences.append("The end of the answer was ignored, to force equal lengths.")
+    return " ".join(sentences)
+
+
+def _seconds_per_step(run: Run) -> float:
+    return sum(step.t_end - step.t_start for step in run.steps) / len(run.steps)
+
+
+def first_divergence(engine: Engine, a: Run, b: Run) -> Divergence | None:
+    """Where the outputs of two runs on one prompt part, None when they are equal."""
+    first, second = a.output.token_ids, b.output.token_ids
+    if first == second:
+        return None
+    index = next(
+        (i for i, (x, y) in enumerate(zip(first, second, strict=False)) if x != y), min(len(first), len(second))
+    )
+    ids = [run[index] if index < len(run) else None for run in (first, second)]
+    context = [*a.prompt.token_ids, *first[:index]]
+    return Divergence(
+        index=index,
+        position=len(context),
+        ids=ids,
+        texts=[None if token is None else engine.text([token]) for token in ids],
+        margin=top2_margin(engine, context),
+        precision=a.device.dtype,
+    )
+
+
+@torch.inference_mode()
+def top2_margin(engine: Engine, context: Sequence[int]) -> float:
+    """Gap between the target's two best logits behind `context`, by a pass of one row."""
+    target = engine.target
+    target.reset(len(context))
+    target.prefill(context[:-1])
+    best = target.forward(context[-1:])[0].float().topk(2).values
+    return float(best[0] - best[1])
