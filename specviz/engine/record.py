@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafters import Proposal
-from specviz.engine.text import TextStream
+from specviz.engine.text import REPLACEMENT, TextStream
 from specviz.engine.verify import Verdict, overlap
 from specviz.trace import Token, TopRow
 
@@ -95,7 +95,12 @@ class StepRecorder:
         # At temperature 0 all but one of the warped probabilities are 0: the unwarped ones decide the order.
         best = torch.topk(probs + raw * 1e-6, min(self._top, len(probs))).indices
         values, raws = probs[best].tolist(), raw[best].tolist()
-        return [[token, self._decode([token]), values[k], raws[k]] for k, token in enumerate(best.tolist())]
+        return [[token, self._alone(token), values[k], raws[k]] for k, token in enumerate(best.tolist())]
+
+    def _alone(self, token: int) -> str:
+        """Text of a token by itself; empty for a part of a character, which cannot be shown."""
+        text = self._decode([token])
+        return "" if REPLACEMENT in text else text
 
 
 def _fates(drafted: int, accepted: int, kept: int) -> list[str]:

@@ -10,7 +10,7 @@ import dataclasses
 import datetime
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,22 +127,23 @@ class RaceProgress:
     of: int
 
 
-def race(
+def stream_race(
     engine: Engine,
     prompt: str | Sequence[int],
     *,
     rounds: int = 3,
-    progress: Callable[[RaceProgress], None] = lambda _: None,
     cancelled: Callable[[], bool] = lambda: False,
     **options: Any,
-) -> Race:
+) -> Iterator[RaceProgress | Race]:
     """Race plain decoding against `options["draft"]` on one prompt.
 
     Args:
         rounds: how often each lane runs, 1 to 20.
-        progress: called after every step.
         cancelled: asked within every step.
         **options: as for `Engine.stream`.
+
+    Yields:
+        A `RaceProgress` after every step, at last the `Race`.
 
     Raises:
         SettingsError: bad settings, or nothing to race against.
@@ -150,25 +151,36 @@ def race(
     """
     settings = check(rounds, {name: value for name, value in options.items() if name not in ("trace", "top")})
     contestants = [PLAIN, settings.draft]
-    runs: dict[str, list[Run]] = {name: [] for name in contestants}
-
-    def run(name: str, number: int, limit: int) -> Run:
-        given = {**options, "draft": name, "max_new_tokens": limit, "cancelled": cancelled}
-        decoding = engine.stream(prompt, **given)
-        for _ in decoding:
-            done = len(decoding.run.output.token_ids)
-            progress(RaceProgress(number, rounds, name, number == 0, done, limit))
-        if decoding.run.output.finish_reason == "cancelled":
-            raise RaceCancelled("The race was stopped before it was over.")
-        return decoding.run
-
-    for name in contestants:
-        run(name, 0, min(WARMUP_TOKENS, settings.max_new_tokens))
     order = [contestants if number % 2 == 0 else contestants[::-1] for number in range(rounds)]
-    for number, names in enumerate(order, start=1):
+    runs: dict[str, list[Run]] = {name: [] for name in contestants}
+    # Number 0 is the warm-up: nothing of it is kept.
+    for number, names in enumerate([contestants, *order]):
+        limit = settings.max_new_tokens if number else min(WARMUP_TOKENS, settings.max_new_tokens)
         for name in names:
-            runs[name].append(run(name, number, settings.max_new_tokens))
-    return _judge(engine, settings, order, [_lane(name, runs[name]) for name in contestants])
+            given = {**options, "draft": name, "max_new_tokens": limit, "cancelled": cancelled}
+            decoding = engine.stream(prompt, **given)
+            for _ in decoding:
+                yield RaceProgress(number, rounds, name, number == 0, len(decoding.run.output.token_ids), limit)
+            if decoding.run.output.finish_reason == "cancelled":
+                raise RaceCancelled("The race was stopped before it was over.")
+            if number:
+                runs[name].append(decoding.run)
+    yield _judge(engine, settings, order, [_lane(name, runs[name]) for name in contestants])
+
+
+def race(
+    engine: Engine,
+    prompt: str | Sequence[int],
+    *,
+    progress: Callable[[RaceProgress], None] = lambda _: None,
+    **options: Any,
+) -> Race:
+    """The `Race`; `progress` is called after every step, all else as for `stream_race`."""
+    for item in stream_race(engine, prompt, **options):
+        if isinstance(item, Race):
+            return item
+        progress(item)
+    raise AssertionError("a race that was not cancelled ends with its result")
 
 
 def check(rounds: Any, options: dict[str, Any]) -> Settings:

@@ -1,0 +1,53 @@
+"""Where the engine call is made: here, or on a ZeroGPU Space in the process that holds the GPU for its duration.
+
+There, arguments and results cross a process boundary: only plain picklable data may, and the engine is found by
+its key in the forked copy of this module. Held by tests/unit/test_serve.py with a package of the same surface.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from specviz.engine.engine import Engine
+from specviz.settings import Settings
+
+#: Engines by key, so that a forked process finds the one that is meant without pickling it.
+_ENGINES: dict[int, Engine] = {}
+#: Seconds of GPU asked for: to load kernels, and per token of every run at a very slow 20 tokens/s.
+SECONDS_BASE, SECONDS_PER_TOKEN = 20, 0.05
+
+#: A module-level generator function (engine, prompt, **options) whose items can be pickled.
+Work = Callable[..., Iterator[Any]]
+
+
+def on_device(work: Work, engine: Engine, prompt: str, options: dict[str, Any], stop: threading.Event) -> Iterator[Any]:
+    """The items of `work(engine, prompt, **options)`, until `stop` is set.
+
+    Here, `stop` also reaches into a step (option `cancelled`); across a process boundary the work ends behind it.
+    """
+    _ENGINES[id(engine)] = engine
+    if importlib.util.find_spec("spaces") is None:
+        yield from work(engine, prompt, **options, cancelled=stop.is_set)
+        return
+    import spaces
+
+    items = spaces.GPU(duration=seconds)(_forked)(work, id(engine), prompt, options)
+    for item in items:
+        yield item
+        if stop.is_set():
+            items.close()
+            return
+
+
+def _forked(work: Work, key: int, prompt: str, options: dict[str, Any]) -> Iterator[Any]:
+    yield from work(_ENGINES[key], prompt, **options)
+
+
+def seconds(work: Work, key: int, prompt: str, options: dict[str, Any]) -> int:
+    """How long the GPU may be held, from the length limit and, in a race, twice the rounds."""
+    tokens = options.get("max_new_tokens", Settings().max_new_tokens)
+    runs = 2 * options["rounds"] if "rounds" in options else 1
+    return int(SECONDS_BASE + SECONDS_PER_TOKEN * float(tokens) * runs)

@@ -1,0 +1,184 @@
+"""What one open page does with the model: run, race, stop; as batches of events that the page draws.
+
+The model runs in a thread of its own, so its timings never wait for the page; stopping, or closing the iterator,
+frees it within one step, and only the thread itself gives the device back. Held by tests/unit/test_serve.py.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import dataclasses
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from specviz.errors import SpecvizError
+from specviz.lab.race import Race, RaceCancelled, stream_race
+from specviz.serve.gpu import on_device
+from specviz.summary import summarise
+from specviz.trace import Output, Run, Step
+from specviz.zoo import Progress
+
+if TYPE_CHECKING:
+    from specviz.engine.engine import Engine
+    from specviz.serve.desk import Ticket
+    from specviz.serve.host import Host
+
+log = logging.getLogger(__name__)
+
+#: Batches per second at most: as often as a page can usefully redraw text.
+RATE = 20
+#: Rows of the best tokens that each traced token carries for the card.
+TOP = 5
+
+#: Seconds between two reports of a race's progress.
+PROGRESS_S = 0.2
+
+Event = dict[str, Any]
+Emit = Callable[[Event], None]
+
+
+class Session:
+    """Runs and races of one page, one at a time: beginning one stops the one before."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._stop = threading.Event()
+
+    def run(self, prompt: str, dtype: str = "auto", **settings: Any) -> Iterator[list[Event]]:
+        """Decode `prompt`; batches of events `queued`, `loading`, `run`, `step`, `end` or `error`.
+
+        `step` events carry `Step`s as plain dicts; a stopped run ends with finish_reason "cancelled".
+        """
+
+        def work(emit: Emit, stop: threading.Event) -> None:
+            engine = self._host.engine(dtype, _loading(emit))
+            steps: list[Step] = []
+            ended = False
+            for item in on_device(decode, engine, prompt, {**settings, "top": TOP}, stop):
+                if isinstance(item, Step):
+                    steps.append(item)
+                    emit({"type": "step", "step": item})
+                elif item.output.finish_reason is None:
+                    emit({"type": "run", "run": _header(item)})
+                else:
+                    ended = True
+                    emit({"type": "end", "output": item.output, "summary": item.summary})
+            if not ended:  # stopped across a process boundary: the whole run stayed there
+                tokens = [token for step in steps for token in step.emitted]
+                text = "".join(token.text for token in tokens)
+                output = Output([token.id for token in tokens], text, "cancelled")
+                emit({"type": "end", "output": output, "summary": summarise(steps)})
+
+        return self._stream(work)
+
+    def race(self, prompt: str, dtype: str = "auto", rounds: int = 3, **settings: Any) -> Iterator[list[Event]]:
+        """Race on `prompt`; events `queued`, `loading`, `race_progress`, then `race` (the shown run of each lane),
+        `stopped` or `error`."""
+
+        def work(emit: Emit, stop: threading.Event) -> None:
+            engine = self._host.engine(dtype, _loading(emit))
+            last, result = 0.0, None
+            try:
+                for item in on_device(stream_race, engine, prompt, {**settings, "rounds": rounds}, stop):
+                    if isinstance(item, Race):
+                        result = item
+                    # Kept off most steps: the race is being timed in this thread.
+                    elif time.monotonic() - last > PROGRESS_S or item.tokens >= item.of:
+                        last = time.monotonic()
+                        emit({"type": "race_progress", **dataclasses.asdict(item)})
+            except RaceCancelled:
+                result = None
+            emit({"type": "race", "race": result.shown_only()} if result else {"type": "stopped"})
+
+        return self._stream(work)
+
+    def stop(self) -> None:
+        """End what is running or waiting; returns at once."""
+        self._stop.set()
+
+    def _stream(self, work: Callable[[Emit, threading.Event], None]) -> Iterator[list[Event]]:
+        self._stop.set()
+        stop = self._stop = threading.Event()
+        events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        try:
+            ticket = self._host.desk.take()
+        except SpecvizError as error:
+            yield [{"type": "error", "message": str(error)}]
+            return
+        worker = None
+        try:
+            before = None
+            while (now := ticket.wait(0.25)) and not stop.is_set():
+                if now != before:
+                    before = now
+                    yield [{"type": "queued", "position": now}]
+            if stop.is_set():
+                yield [{"type": "stopped"}]
+                return
+            # The context carries the page's request, by which a ZeroGPU Space knows whose quota pays.
+            arguments = (_work, work, events, stop, ticket)
+            worker = threading.Thread(target=contextvars.copy_context().run, args=arguments, daemon=True)
+            worker.start()
+            yield from _batches(events)
+        finally:
+            stop.set()
+            if worker is None:
+                ticket.leave()
+
+
+def decode(engine: Engine, prompt: str, **options: Any) -> Iterator[Run | Step]:
+    """The run's header (no finish_reason yet), each `Step`, then the whole `Run`."""
+    decoding = engine.stream(prompt, **options)
+    yield decoding.run
+    yield from decoding
+    yield decoding.run
+
+
+def _work(work: Callable[..., None], events: queue.SimpleQueue, stop: threading.Event, ticket: Ticket) -> None:
+    """Body of the model's thread: whatever happens, the page hears of it and the device is given back."""
+    try:
+        work(events.put, stop)
+    except SpecvizError as error:
+        events.put({"type": "error", "message": str(error)})
+    except Exception as error:
+        # The boundary of a thread: nobody above could show it.
+        log.exception("a run failed")
+        message = f"The run failed ({type(error).__name__}: {error}); the server's log says more."
+        events.put({"type": "error", "message": message})
+    finally:
+        ticket.leave()
+        events.put(None)
+
+
+def _batches(events: queue.SimpleQueue) -> Iterator[list[Event]]:
+    """Everything that has happened, at most `RATE` times a second, until the thread's closing None."""
+    while True:
+        batch = [events.get()]
+        time.sleep(1 / RATE)
+        while not events.empty():
+            batch.append(events.get())
+        over = batch[-1] is None
+        batch = [_plain(event) for event in batch if event is not None]
+        if batch:
+            yield batch
+        if over:
+            return
+
+
+def _plain(event: Event) -> Event:
+    """The event with its dataclasses as dicts; done here, in the page's thread, not in the model's."""
+    return {
+        key: dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value for key, value in event.items()
+    }
+
+
+def _header(run: Run) -> Event:
+    return {key: value for key, value in run.to_dict().items() if key not in ("steps", "output", "summary")}
+
+
+def _loading(emit: Emit) -> Callable[[Progress], None]:
+    return lambda at: emit({"type": "loading", "stage": at.stage, "done": at.done, "total": at.total})
