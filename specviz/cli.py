@@ -123,11 +123,11 @@ def decoding_command(body: Callable[..., None]) -> Callable[..., None]:
 @app.command()
 def fetch(pair: Pair = None) -> None:
     """Fetch the weights of a pair now, so that later starts need no network."""
-    with people() as console, loading(console) as progress:
-        from specviz.zoo import DEFAULT_PAIR, locate
+    with people() as console, loading() as progress:
+        from specviz.zoo import DEFAULT_PAIR, prepare
 
-        folder, gguf = locate(pair or DEFAULT_PAIR, progress=progress)
-        console.print(f"Ready: {folder / gguf if gguf else folder}", soft_wrap=True)
+        folders = prepare(DEFAULT_PAIR if pair is None else pair, progress=progress)
+        console.print("\n".join(f"Ready: {folder}" for folder in folders), soft_wrap=True)
 
 
 @app.command()
@@ -162,7 +162,7 @@ def run(models: dict[str, Any], settings: dict[str, Any], prompt: PromptText, js
     """Answer PROMPT, every token coloured by its fate."""
     with people(json_file) as console:
         text = check_input(prompt, settings, json_file)
-        engine = load_engine(console, models)
+        engine = load_engine(models)
         decoding = engine.stream(text, top=8 if json_file else 0, **settings)
         for step in decoding:
             console.print(coloured(step, console.is_terminal), end="", soft_wrap=True)
@@ -185,9 +185,8 @@ def race(
         from specviz.lab import race as lab
 
         lab.check(rounds, settings)
-        engine = load_engine(console, models)
-        columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-        with Progress(*columns, console=console, transient=True) as bar:
+        engine = load_engine(models)
+        with progress_bar() as bar:
             task = bar.add_task("warming up", total=None)
 
             def show(at: lab.RaceProgress) -> None:
@@ -220,20 +219,28 @@ def people(json_file: str | None = None) -> Iterator[Console]:
         raise typer.Exit(2) from error
 
 
+def progress_bar(*columns: Any) -> Progress:
+    """On stderr, and only where someone is looking."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), *columns, TimeElapsedColumn(),
+        console=console, transient=True, disable=not console.is_terminal,
+    )  # fmt: skip
+
+
 @contextlib.contextmanager
-def loading(console: Console) -> Iterator[Any]:
+def loading() -> Iterator[Callable[[Any], None]]:
     """A progress bar for fetching and loading; yields the callback that moves it."""
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True) as bar:
+    with progress_bar(DownloadColumn()) as bar:
         task = bar.add_task("Loading", total=None)
         yield lambda at: bar.update(task, description=at.stage, completed=at.done or 0, total=at.total)
 
 
-def load_engine(console: Console, models: dict[str, Any]) -> Engine:
-    """The engine, loaded with progress on `console`."""
+def load_engine(models: dict[str, Any]) -> Engine:
+    """The engine, loaded with progress shown."""
     import specviz
 
-    with loading(console) as progress:
+    with loading() as progress:
         return specviz.load(**models, progress=progress)
 
 
@@ -262,7 +269,7 @@ def write_json(json_file: str | None, data: dict[str, Any]) -> None:
 
 
 def coloured(step: Step, terminal: bool) -> Text:
-    """The step's tokens, a refused one before what replaced it; without a terminal to strike it out, only the output."""
+    """The step's tokens, a refused one before what replaced it; where nothing can be struck out, only the output."""
     text = Text()
     for token in step.tokens if terminal else step.emitted:
         if token.fate not in ("discarded", "trimmed"):
@@ -311,4 +318,4 @@ def main() -> None:
         code = 2
     except typer.Abort:
         code = 130
-    sys.exit(code)
+    sys.exit(code or 0)

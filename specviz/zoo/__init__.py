@@ -1,0 +1,21 @@
+"""Model pairs and how their weights are found, fetched and loaded."""
+
+from specviz.zoo.cache import Progress, cache_dir
+from specviz.zoo.hardware import choose_device, choose_dtype
+from specviz.zoo.loader import LoadedModel, LoadedPair, load_pair, locate, prepare
+from specviz.zoo.pairs import DEFAULT_PAIR, PAIRS, Pair
+
+__all__ = [
+    "DEFAULT_PAIR",
+    "PAIRS",
+    "LoadedModel",
+    "LoadedPair",
+    "Pair",
+    "Progress",
+    "cache_dir",
+    "choose_device",
+    "choose_dtype",
+    "load_pair",
+    "locate",
+    "prepare",
+]

@@ -1,0 +1,45 @@
+"""Engines for the whole suite: tiny random ones, built here, and the bundled model."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+
+from functools import cache
+
+import pytest
+import torch
+
+from specviz.engine.engine import Engine
+from specviz.engine.model import LanguageModel
+from tests.tiny import VOCAB_SIZE, tiny_model, tiny_tokenizer
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _few_threads():
+    """Tiny matrices are slower on many threads, and workers share the cores."""
+    torch.set_num_threads(1)
+
+
+def tiny_engine(architecture: str = "llama", draft_seed: int | None = None, **options) -> Engine:
+    """An engine on a tiny random target; with `draft_seed`, a tiny draft model of other weights (0: the target's)."""
+    draft = (
+        None if draft_seed is None else LanguageModel(tiny_model(architecture, seed=draft_seed), "draft", VOCAB_SIZE)
+    )
+    target = LanguageModel(tiny_model(architecture, **options), architecture, VOCAB_SIZE)
+    return Engine(target, _tokenizer(), draft)
+
+
+@cache
+def _tokenizer():
+    return tiny_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def real_engine():
+    """The bundled model in float32, fetched when it is not in the cache."""
+    import specviz
+
+    return specviz.load(dtype="float32", device="cpu")

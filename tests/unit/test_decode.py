@@ -1,0 +1,350 @@
+"""The loop, on the situations that broke published engines: same ids as plain decoding, and counts that reconcile."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from specviz.engine.engine import Engine
+from specviz.engine.model import LanguageModel
+from specviz.engine.text import REPLACEMENT
+from specviz.errors import NumericsError, SettingsError, SpecvizError
+from specviz.trace import EMITTED, Run
+from tests.conftest import tiny_engine
+from tests.table import TableModel, table_engine
+from tests.tiny import ARCHITECTURES, VOCAB_SIZE, tiny_model, tiny_tokenizer
+
+PROMPT = "The target checks what the draft proposes"
+DRAFTS = ("ngram", "ngram-smoothed", "model")
+
+
+def plain(engine: Engine, prompt=PROMPT, **options) -> Run:
+    return engine.generate(prompt, draft="none", **options)
+
+
+def cycle(period: int = 3, vocabulary: int = 8) -> TableModel:
+    """Says 0 1 2 0 1 2 ...: n-grams are always right once it has come round."""
+    logits = torch.full((vocabulary,) * 3, -5.0)
+    for token in range(vocabulary):
+        logits[:, token, (token + 1) % period] = 5.0
+    return TableModel(logits)
+
+
+def check_counts(run: Run) -> None:
+    """What must hold of every trace, whatever happened."""
+    tokens = [token for step in run.steps for token in step.tokens]
+    emitted = [token for token in tokens if token.fate in EMITTED]
+    assert [token.id for token in emitted] == run.output.token_ids
+    assert "".join(token.text for token in emitted) == run.output.text
+    assert [token.position for token in emitted] == list(
+        range(len(run.prompt.token_ids), len(run.prompt.token_ids) + len(emitted))
+    )
+    assert run.summary.tokens == len(emitted)
+    length = len(run.prompt.token_ids)
+    for index, step in enumerate(run.steps):
+        assert step.index == index
+        assert step.gamma == sum(token.q is not None or token.fate in ("discarded", "trimmed") for token in step.tokens)
+        assert step.cache_before == length - 1
+        length += len(step.emitted)
+        assert step.cache_after == length - 1
+        assert step.t_end - step.t_start == pytest.approx(step.draft_s + step.verify_s + step.host_s)
+        final = [t.fate for t in step.tokens if t.fate in ("resampled", "bonus", "sampled")]
+        assert len(final) <= 1
+        assert ("rejected" in [t.fate for t in step.tokens]) == (final == ["resampled"])
+        for i, token in enumerate(step.tokens):
+            assert token.parent == (step.accepted - 1 if token.fate in ("resampled", "bonus", "sampled") else i - 1)
+            for value in (token.p, token.q, token.accept_prob, token.overlap):
+                assert value is None or 0 <= value <= 1
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("length", [1, 120])
+def test_greedy_ids_are_those_of_plain_decoding(architecture, draft, length):
+    engine = tiny_engine(architecture, draft_seed=1)
+    prompt = [(7 * i) % 50 + 3 for i in range(length)]
+    expected = plain(engine, prompt, max_new_tokens=60).output.token_ids
+    run = engine.generate(prompt, draft=draft, gamma=4, max_new_tokens=60)
+    assert run.output.token_ids == expected
+    check_counts(run)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_plain_decoding_is_what_the_model_says_without_a_cache(architecture):
+    engine = tiny_engine(architecture)
+    ids = engine.encode(PROMPT, chat=False)
+    model = tiny_model(architecture)
+    for token in plain(engine, max_new_tokens=20, ignore_eos=True).output.token_ids:
+        assert token == int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax())
+        ids.append(token)
+
+
+def test_draft_equal_to_target_is_accepted_whole_in_every_step():
+    engine = tiny_engine("llama", draft_seed=0, max_positions=640)
+    engine.draft_model.max_positions = 640
+    run = engine.generate(PROMPT, draft="model", gamma=5, max_new_tokens=500, ignore_eos=True)
+    assert len(run.output.token_ids) == 500
+    assert all(step.accepted == 5 for step in run.steps[:-1])
+    assert run.summary.acceptance_rate.value == 1
+    assert engine.draft_model.length <= len(run.prompt.token_ids) + 500 + 5
+
+
+def test_eos_inside_an_accepted_block_ends_the_output_there():
+    engine = table_engine(cycle())
+    run = engine.generate([0, 1, 2, 0, 1, 2, 0], draft="ngram", gamma=8, eos_token_id=2, max_new_tokens=50)
+    assert run.output.token_ids == [1, 2]
+    assert run.output.finish_reason == "eos"
+    assert [token.fate for token in run.steps[-1].tokens] == ["accepted"] * 2 + ["trimmed"] * 6
+    assert run.summary.acceptance_rate.value == 1
+    check_counts(run)
+
+
+def test_eos_as_the_last_drafted_token_gets_no_bonus():
+    run = table_engine(cycle()).generate([0, 1, 2, 0, 1, 2, 0], draft="ngram", gamma=2, eos_token_id=2)
+    assert [token.fate for token in run.steps[-1].tokens] == ["accepted", "accepted"]
+
+
+def test_several_eos_ids_and_ignore_eos():
+    engine = table_engine(cycle())
+    assert engine.generate([0], draft="none", eos_token_id=[7, 1]).output.token_ids == [1]
+    run = engine.generate([0], draft="none", eos_token_id=1, ignore_eos=True, max_new_tokens=5)
+    assert (len(run.output.token_ids), run.output.finish_reason) == (5, "length")
+
+
+@pytest.mark.parametrize("stop", ["ca", "bcab"])
+def test_a_stop_text_inside_an_accepted_block_or_over_two_steps(stop):
+    engine = table_engine(cycle())
+    for gamma in range(1, 8):
+        run = engine.generate([0, 1, 2, 0, 1, 2, 0], draft="ngram", gamma=gamma, stop=stop)
+        assert run.output.text.endswith(stop)
+        assert run.output.text.count(stop) == 1
+        assert run.output.finish_reason == "stop"
+        assert run.output.token_ids == plain(engine, [0, 1, 2, 0, 1, 2, 0], stop=stop).output.token_ids
+        check_counts(run)
+
+
+def test_a_stop_text_in_the_middle_of_a_token_cuts_its_text():
+    engine = tiny_engine()
+    whole = plain(engine, max_new_tokens=30, ignore_eos=True)
+    token = next(t for s in whole.steps for t in s.tokens if len(t.text) >= 2)
+    stop = token.text[0]
+    run = plain(engine, max_new_tokens=30, ignore_eos=True, stop=[stop])
+    assert run.output.text == whole.output.text[: whole.output.text.index(stop) + 1]
+    check_counts(run)
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("limit", range(1, 8))
+def test_the_length_limit_is_exact(draft, limit):
+    engine = tiny_engine(draft_seed=0)
+    run = engine.generate(PROMPT, draft=draft, gamma=5, max_new_tokens=limit, ignore_eos=True)
+    assert len(run.output.token_ids) == limit
+    assert run.output.finish_reason == "length"
+    check_counts(run)
+
+
+def test_a_model_without_eos_runs_to_the_length_limit():
+    engine = Engine(
+        LanguageModel(tiny_model("gpt2", eos=False), "gpt2", VOCAB_SIZE), tiny_tokenizer(), eos_token_ids=()
+    )
+    run = engine.generate([5, 6, 5, 6, 5, 6], draft="ngram", gamma=4, max_new_tokens=40)
+    assert (len(run.output.token_ids), run.output.finish_reason) == (40, "length")
+
+
+def test_a_shorter_limit_gives_the_beginning_of_a_longer_run():
+    engine = tiny_engine(draft_seed=1)
+    options = {"draft": "model", "gamma": 3, "temperature": 1.0, "seed": 5, "ignore_eos": True}
+    long = engine.generate(PROMPT, max_new_tokens=30, **options).output.token_ids
+    for limit in (1, 2, 7, 16):
+        assert engine.generate(PROMPT, max_new_tokens=limit, **options).output.token_ids == long[:limit]
+
+
+def test_the_context_limit_is_never_passed():
+    engine = tiny_engine(max_positions=64, draft_seed=1)
+    for length in range(56, 64):
+        prompt = [(5 * i) % 40 + 3 for i in range(length)]
+        for draft in DRAFTS:
+            run = engine.generate(prompt, draft=draft, gamma=8, ignore_eos=True)
+            assert run.output.finish_reason == "context"
+            assert len(run.output.token_ids) == 64 - length
+            assert max(token.position for step in run.steps for token in step.tokens) < 64
+            assert run.output.token_ids == plain(engine, prompt, ignore_eos=True).output.token_ids
+
+
+def test_a_draft_with_a_shorter_context_stops_drafting_and_says_so():
+    engine = tiny_engine(draft_seed=1)
+    engine.draft_model.max_positions = 64
+    prompt = [(5 * i) % 40 + 3 for i in range(80)]
+    run = engine.generate(prompt, draft="model", gamma=4, max_new_tokens=20, ignore_eos=True)
+    assert run.output.token_ids == plain(engine, prompt, max_new_tokens=20, ignore_eos=True).output.token_ids
+    assert all(step.gamma == 0 and "context of 64 tokens is full" in step.note for step in run.steps)
+
+
+@pytest.mark.parametrize(("target_padding", "draft_padding"), [(12, 0), (0, 12), (5, 9)])
+def test_vocabularies_padded_differently(target_padding, draft_padding):
+    draft = LanguageModel(tiny_model("llama", seed=1, vocab_padding=draft_padding), "draft", VOCAB_SIZE - 40)
+    target = LanguageModel(tiny_model("llama", vocab_padding=target_padding), "target", VOCAB_SIZE - 40)
+    engine = Engine(target, tiny_tokenizer(), draft)
+    for temperature in (0.0, 1.5):
+        run = engine.generate([5, 6, 7], draft="model", temperature=temperature, max_new_tokens=60, ignore_eos=True)
+        assert all(token.id < VOCAB_SIZE - 40 for step in run.steps for token in step.tokens)
+    assert (
+        engine.generate([5, 6, 7], draft="model", max_new_tokens=60).output.token_ids
+        == plain(engine, [5, 6, 7], max_new_tokens=60).output.token_ids
+    )
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+def test_penalties_see_the_tokens_before_each_drafted_position(draft):
+    engine = tiny_engine(draft_seed=0)
+    options = {"max_new_tokens": 60, "repetition_penalty": 1.3, "frequency_penalty": 0.4, "ignore_eos": True}
+    run = engine.generate(PROMPT, draft=draft, gamma=4, **options)
+    assert run.output.token_ids == plain(engine, **options).output.token_ids
+    assert run.output.token_ids != plain(engine, max_new_tokens=60, ignore_eos=True).output.token_ids
+    if draft == "model":  # the same model under the same penalties: nothing can be refused
+        assert run.summary.acceptance_rate.value == 1
+
+
+def comparable(run: Run) -> Run:
+    """The run without what may differ between two equal runs: its id and its times."""
+    timeless = [dataclasses.replace(s, t_start=0, t_end=0, draft_s=0, verify_s=0, host_s=0) for s in run.steps]
+    summary = dataclasses.replace(run.summary, tokens_per_second=None)
+    return dataclasses.replace(run, id="", created_at="", prefill=None, steps=timeless, summary=summary)
+
+
+def test_a_run_knows_nothing_of_the_one_before():
+    engine = tiny_engine(draft_seed=1)
+    options = {"draft": "model", "gamma": 4, "temperature": 1.0, "seed": 3, "max_new_tokens": 25}
+    first = engine.generate(PROMPT, **options)
+    engine.generate("something else entirely " * 4, draft="ngram", gamma=8, max_new_tokens=40)
+    engine.generate(PROMPT, **{**options, "gamma": 2})
+    assert comparable(engine.generate(PROMPT, **options)) == comparable(first)
+
+
+@pytest.mark.parametrize("draft", ("none", *DRAFTS))
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_tracing_changes_no_id(draft, temperature):
+    engine = tiny_engine(draft_seed=1)
+    options = {"draft": draft, "temperature": temperature, "seed": 42, "max_new_tokens": 40, "ignore_eos": True}
+    ids = [
+        engine.generate(PROMPT, trace=t, top=k, **options).output.token_ids
+        for t, k in ((True, 8), (True, 0), (False, 0))
+    ]
+    assert ids[0] == ids[1] == ids[2]
+
+
+def test_another_seed_gives_another_text():
+    engine = tiny_engine()
+    runs = {tuple(plain(engine, temperature=1.0, seed=seed, max_new_tokens=10).output.token_ids) for seed in range(5)}
+    assert len(runs) == 5
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+def test_emoji_and_cjk_are_never_shown_broken(draft):
+    engine = tiny_engine(draft_seed=1)
+    for seed in range(10):
+        run = engine.generate("👩‍🚀 日本語 é", draft=draft, temperature=1.5, seed=seed, max_new_tokens=40, stop=["zz"])
+        check_counts(run)
+        assert run.output.text == engine.text(run.output.token_ids)
+        shown = "".join(token.text for step in run.steps for token in step.tokens)
+        assert shown.count(REPLACEMENT) == 0 or REPLACEMENT in run.output.text
+
+
+def test_nan_logits_raise_and_the_engine_stays_usable(monkeypatch):
+    engine = tiny_engine()
+    expected = plain(engine, max_new_tokens=8).output.token_ids
+    real = engine.target.forward
+
+    def broken(ids):
+        logits = real(ids).clone()
+        if engine.target.length > 20:
+            logits[0, 3] = float("nan")
+        return logits
+
+    monkeypatch.setattr(engine.target, "forward", broken)
+    decoding = engine.stream(PROMPT, draft="ngram", max_new_tokens=60)
+    with pytest.raises(NumericsError, match="not finite"):
+        list(decoding)
+    assert decoding.run.output.finish_reason == "error"
+    monkeypatch.undo()
+    assert plain(engine, max_new_tokens=8).output.token_ids == expected
+
+
+def test_acceptance_is_exactly_one_and_exactly_zero():
+    always = table_engine(cycle()).generate([0, 1, 2, 0, 1, 2, 0], draft="ngram", max_new_tokens=40)
+    assert always.summary.acceptance_rate.value == 1
+    flip = TableModel(cycle().logits.roll(1, -1))  # never what the text did before
+    never = Engine(flip, table_engine(flip).tokenizer, cycle()).generate([0, 1, 2], draft="model", max_new_tokens=40)
+    assert never.summary.acceptance_rate.value == 0
+
+
+def test_cancelled_between_draft_and_verify_leaves_whole_steps_and_a_usable_engine():
+    engine = tiny_engine(draft_seed=1)
+    asked = iter([False] * 7 + [True] * 100)
+    run = engine.generate(PROMPT, draft="model", max_new_tokens=50, cancelled=lambda: next(asked))
+    assert run.output.finish_reason == "cancelled"
+    assert len(run.steps) == 3
+    check_counts(run)
+    expected = plain(engine, max_new_tokens=10).output.token_ids
+    assert engine.generate(PROMPT, draft="model", max_new_tokens=10).output.token_ids == expected
+
+
+def test_closing_the_iterator_ends_the_run():
+    decoding = tiny_engine().stream(PROMPT, draft="none")
+    next(decoding)
+    decoding.close()
+    assert decoding.run.output.finish_reason == "cancelled"
+    assert decoding.run.summary.steps == 1
+
+
+def test_a_run_that_lost_its_engine_to_another_says_so():
+    engine = tiny_engine()
+    first = engine.stream(PROMPT, draft="none")
+    next(first)
+    engine.generate(PROMPT, max_new_tokens=3)
+    with pytest.raises(SpecvizError, match="began another one"):
+        next(first)
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n", []])
+def test_an_empty_prompt_is_refused(prompt):
+    with pytest.raises(SettingsError, match="prompt is empty"):
+        tiny_engine().stream(prompt)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "sentence"),
+    [
+        ("x" * 4000, {}, "tokens long and llama reads at most 256"),
+        ([5, 300], {}, "holds 300, which is not a token id"),
+        (["a"], {}, "holds 'a'"),
+        (7, {}, "must be a text or a list"),
+        ("half \ud83d", {}, "half of a character"),
+        ("hi", {"draft": "model"}, "No draft model was loaded"),
+        ("hi", {"chat": True}, "has no chat template"),
+        ("hi", {"eos_token_id": 300}, "300 is not a token id"),
+        ("hi", {"top": 9}, "top must be a whole number from 0 to 8"),
+    ],
+)
+def test_what_cannot_run_is_refused_at_once(prompt, options, sentence):
+    with pytest.raises(SettingsError, match=sentence):
+        tiny_engine().stream(prompt, **options)
+
+
+def test_the_chat_template_is_used_when_there_is_one_unless_switched_off():
+    target = LanguageModel(tiny_model("llama"), "llama", VOCAB_SIZE)
+    engine = Engine(target, tiny_tokenizer(chat=True))
+    with_template, without = engine.stream("hi").run, engine.stream("hi", chat=False).run
+    assert "assistant" in engine.tokenizer.decode(with_template.prompt.token_ids)
+    assert with_template.settings["chat"] is True
+    assert engine.tokenizer.decode(without.prompt.token_ids) == "hi"
+
+
+def test_importing_the_package_imports_neither_gradio_nor_torch():
+    import subprocess
+    import sys
+
+    code = "import specviz, sys; print([m for m in ('gradio', 'torch', 'plotly') if m in sys.modules])"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

@@ -1,0 +1,125 @@
+"""The race is what it says: both lanes run, warmed up, in alternating order; the verdict follows from the numbers."""
+
+import json
+
+import pytest
+
+from specviz.errors import SettingsError
+from specviz.lab.race import Lane, Race, RaceCancelled, Spread, race, stream_race, verdict
+from specviz.trace import Run
+from tests.conftest import tiny_engine
+
+PROMPT = "The target checks what the draft proposes"
+
+
+@pytest.fixture(scope="module")
+def result() -> Race:
+    return race(tiny_engine(), PROMPT, rounds=3, draft="ngram", max_new_tokens=20)
+
+
+def test_lanes_hold_whole_runs_of_every_round(result):
+    assert [lane.draft for lane in result.lanes] == ["none", "ngram"]
+    for lane in result.lanes:
+        assert len(lane.runs) == 3
+        rates = [run.summary.tokens_per_second for run in lane.runs]
+        assert lane.tokens_per_second == Spread(sorted(rates)[1], min(rates), max(rates))
+        assert rates[lane.shown] == lane.tokens_per_second.median
+    assert result.speedup.low <= result.speedup.median <= result.speedup.high
+
+
+def test_both_lanes_have_the_same_settings_but_for_the_draft(result):
+    plain, draft = (lane.runs[0].settings for lane in result.lanes)
+    assert {k: v for k, v in plain.items() if k not in ("draft", "gamma")} == {
+        k: v for k, v in draft.items() if k not in ("draft", "gamma")
+    }
+
+
+def test_the_order_alternates_after_a_warm_up_of_both(result):
+    assert result.order == [["none", "ngram"], ["ngram", "none"], ["none", "ngram"]]
+    seen = [
+        (at.round, at.lane)
+        for at in stream_race(tiny_engine(), PROMPT, rounds=2, max_new_tokens=4)
+        if not isinstance(at, Race)
+    ]
+    assert list(dict.fromkeys(seen)) == [
+        (0, "none"),
+        (0, "ngram"),
+        (1, "none"),
+        (1, "ngram"),
+        (2, "ngram"),
+        (2, "none"),
+    ]
+
+
+def test_greedy_float32_lanes_write_the_same(result):
+    assert result.same_output is True
+    assert result.first_divergence is None
+    assert "same text" in result.verdict
+
+
+def test_the_first_difference_comes_with_its_margin(monkeypatch):
+    engine = tiny_engine()
+    real, pick = engine.target.forward, [0]
+
+    def wobbling(ids):
+        logits = real(ids).clone()
+        if engine.target.length >= 50 and len(ids) > 1:  # only passes of several rows go astray
+            logits[:, 7] += 1e4
+        pick[0] += 1
+        return logits
+
+    monkeypatch.setattr(engine.target, "forward", wobbling)
+    result = race(engine, PROMPT, rounds=1, draft="ngram-smoothed", max_new_tokens=40, ignore_eos=True)
+    difference = result.first_divergence
+    plain, draft = (lane.runs[0].output.token_ids for lane in result.lanes)
+    assert result.same_output is False
+    assert plain[: difference.index] == draft[: difference.index]
+    assert difference.ids == [plain[difference.index], draft[difference.index]]
+    assert difference.position == len(result.lanes[0].runs[0].prompt.token_ids) + difference.index
+    assert difference.margin > 0
+    assert "texts differ" in result.verdict
+
+
+def test_above_temperature_zero_no_one_expects_the_same_text():
+    result = race(tiny_engine(), PROMPT, rounds=1, temperature=1.0, max_new_tokens=8)
+    assert result.same_output is None
+    assert result.first_divergence is None
+
+
+def test_json_round_trip_and_contract(result):
+    data = json.loads(result.to_json())
+    assert data["schema"] == "specviz.race/1"
+    assert data["lanes"][0].keys() >= {"name", "draft", "tokens_per_second", "runs"}
+    assert data["lanes"][0]["tokens_per_second"].keys() == {"median", "low", "high"} == data["speedup"].keys()
+    assert Run.from_dict(data["lanes"][1]["runs"][0]) == result.lanes[1].runs[0]
+    assert Race.from_dict(data) == result
+    assert [len(lane.runs) for lane in result.shown_only().lanes] == [1, 1]
+
+
+def test_a_stopped_race_is_no_result():
+    asked = iter([False] * 30 + [True] * 100)
+    with pytest.raises(RaceCancelled):
+        race(tiny_engine(), PROMPT, draft="ngram", max_new_tokens=30, ignore_eos=True, cancelled=lambda: next(asked))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [({"rounds": 0}, "rounds must be"), ({"draft": "none"}, "A race needs a draft"), ({"gamma": 99}, "gamma must be")],
+)
+def test_a_race_that_cannot_be_run_is_refused(options, sentence):
+    with pytest.raises(SettingsError, match=sentence):
+        race(tiny_engine(), PROMPT, **options)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "opening"),
+    [
+        (Spread(1.8, 1.7, 1.9), "Speculation wins"),
+        (Spread(0.8, 0.7, 0.9), "Speculation loses"),
+        (Spread(1.02, 0.98, 1.1), "Too close to call"),
+    ],
+)
+def test_the_verdict_says_who_won_also_when_speculation_loses(result, speedup, opening):
+    lanes: list[Lane] = result.lanes
+    assert verdict(lanes, speedup, True, False).startswith(opening)
+    assert "end of the answer was ignored" in verdict(lanes, speedup, True, True)

@@ -1,0 +1,86 @@
+"""Logits to distribution: each cut against its definition, and no NaN at any extreme."""
+
+import pytest
+import torch
+
+from specviz.engine.sampling import NUCLEUS_GUESS, Uniforms, Warp, draw, truncate
+from specviz.errors import NumericsError
+from specviz.settings import Settings
+
+
+def warp(logits, context=(), path=(), start=0, prompt_length=0, **settings):
+    return Warp(Settings.of(**settings), prompt_length)(torch.tensor(logits), context, path, start)
+
+
+def test_temperature_zero_is_one_hot_at_the_argmax():
+    assert warp([[0.1, 3.0, 2.0]], temperature=0).tolist() == [[0, 1, 0]]
+
+
+@pytest.mark.parametrize("temperature", [1e-6, 1e-3, 100.0])
+@pytest.mark.parametrize(("top_p", "top_k"), [(0.0, 0), (1.0, 0), (1.0, 1), (0.5, 3)])
+def test_extremes_give_a_distribution(temperature, top_p, top_k):
+    probs = warp([[80.0, -90.0, 79.0, 3.0]], temperature=temperature, top_p=top_p, top_k=top_k)
+    assert torch.isfinite(probs).all()
+    assert probs.sum().item() == pytest.approx(1)
+    if temperature < 1 or top_p == 0 or top_k == 1:
+        assert probs.argmax().item() == 0
+
+
+def test_temperature_divides_the_logits():
+    expected = (torch.tensor([1.0, 2.0, 3.0]) / 0.7).softmax(0)
+    torch.testing.assert_close(warp([[1.0, 2.0, 3.0]], temperature=0.7)[0], expected)
+
+
+def test_top_k_keeps_exactly_k_also_where_logits_tie():
+    assert (truncate(torch.zeros(1, 10), top_k=3) > 0).sum() == 3
+
+
+def test_top_p_keeps_the_smallest_set_that_reaches_the_mass():
+    probs = truncate(torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log(), top_p=0.75)
+    torch.testing.assert_close(probs, torch.tensor([[0.625, 0.375, 0, 0]]))
+
+
+def test_a_wide_nucleus_is_the_same_as_by_sorting_the_whole_row():
+    logits = torch.randn(2, 4 * NUCLEUS_GUESS, generator=torch.Generator().manual_seed(0)) * 0.1
+    probs = truncate(logits, top_p=0.9)[0]
+    best, order = logits[0].softmax(0).sort(descending=True)
+    kept = order[: int((best.cumsum(0) - best < 0.9).sum())]
+    assert set(probs.nonzero()[:, 0].tolist()) == set(kept.tolist())
+
+
+def test_min_p_cuts_relative_to_the_best():
+    probs = truncate(torch.tensor([[0.6, 0.3, 0.1]]).log(), min_p=0.4)
+    torch.testing.assert_close(probs, torch.tensor([[2 / 3, 1 / 3, 0]]))
+
+
+def test_repetition_penalty_sees_prompt_output_and_own_path_only():
+    rows = warp([[2.0, 2.0, -2.0, 2.0]] * 2, context=[0], path=[2, 3], temperature=1.0, repetition_penalty=2.0)
+    torch.testing.assert_close(rows[0], torch.tensor([1.0, 2.0, -2.0, 2.0]).softmax(0))
+    torch.testing.assert_close(rows[1], torch.tensor([1.0, 2.0, -4.0, 2.0]).softmax(0))
+
+
+def test_frequency_penalty_counts_output_only():
+    row = warp([[2.0, 2.0, 2.0]], context=[0, 1, 1], prompt_length=1, temperature=1.0, frequency_penalty=0.5)[0]
+    torch.testing.assert_close(row, torch.tensor([2.0, 1.0, 2.0]).softmax(0))
+
+
+def test_logit_bias_is_added():
+    assert warp([[1.0, 2.0]], temperature=0, logit_bias={0: 5}).tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_logits_that_are_not_finite_raise(bad):
+    with pytest.raises(NumericsError, match="not finite"):
+        warp([[1.0, bad]])
+
+
+def test_draw_inverts_the_cumulative_weights_and_never_hits_a_zero():
+    weights = torch.tensor([0.0, 2.0, 0.0, 6.0, 0.0])
+    assert [draw(weights, u) for u in (2**-53, 0.2, 0.26, 1 - 2**-53)] == [1, 1, 3, 3]
+
+
+def test_uniforms_repeat_with_the_seed_and_lie_inside():
+    a, b = Uniforms(42), Uniforms(42)
+    assert [a.step(3) for _ in range(5)] == [b.step(3) for _ in range(5)]
+    assert all(0 < u < 1 for u in a.step(1000)[0])
+    assert Uniforms(1).step(2) != Uniforms(2).step(2)

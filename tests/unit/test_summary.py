@@ -1,0 +1,64 @@
+"""Figures of a run: only tested tokens count, intervals hold their value, a run without drafts has no rate."""
+
+import pytest
+
+from specviz.summary import summarise, wilson
+from specviz.trace import Step, Token
+
+
+def step(fates: str, index: int = 0, t_end: float = 1.0) -> Step:
+    names = {
+        "a": "accepted",
+        "r": "rejected",
+        "d": "discarded",
+        "c": "resampled",
+        "b": "bonus",
+        "s": "sampled",
+        "t": "trimmed",
+    }
+    tokens = [
+        Token(i, 0, "", names[f], i - 1, overlap=0.5 if f in "ar" else 0.1 if f == "d" else None)
+        for i, f in enumerate(fates)
+    ]
+    drafted = sum(f in "ardt" for f in fates)
+    return Step(index, 0, t_end, 0, 0, 0, drafted, "x", 0, 0, tokens=tokens)
+
+
+def test_counts_rates_and_positions():
+    summary = summarise([step("aab", 0, 1), step("rdc", 1, 2), step("arc", 2, 4)])
+    assert (summary.tokens, summary.steps) == (6, 3)
+    assert summary.tokens_per_step == 2
+    assert summary.tokens_per_second == 1.5
+    assert summary.acceptance_rate.value == pytest.approx(3 / 5)
+    assert summary.alpha == 0.5  # discarded tokens are not in it
+    first, second = summary.by_position
+    assert (first.proposed, first.tested, first.accepted) == (3, 3, 2)
+    assert (second.proposed, second.tested, second.accepted) == (3, 2, 1)
+    assert (second.rate, second.reach_rate) == (0.5, pytest.approx(1 / 3))
+
+
+def test_tokens_behind_the_cut_are_in_no_rate():
+    summary = summarise([step("att")])
+    assert summary.tokens == 1
+    assert summary.acceptance_rate.value == 1
+    assert [row.proposed for row in summary.by_position] == [1, 0, 0]
+
+
+def test_plain_decoding_has_no_acceptance_rate():
+    summary = summarise([step("s"), step("s", 1, 2)])
+    assert summary.acceptance_rate.value is None
+    assert summary.alpha is None
+    assert summary.by_position == []
+
+
+def test_an_empty_run_has_no_figures():
+    assert summarise([]).tokens_per_second is None
+
+
+def test_intervals_hold_their_value_and_stay_inside():
+    rate = summarise([step("aab"), step("rc", 1), step("arc", 2), step("aab", 3)] * 5).acceptance_rate
+    assert 0 <= rate.low <= rate.value <= rate.high <= 1
+    assert wilson(0, 10)[0] == 0
+    assert wilson(0, 10)[1] > 0.2
+    assert wilson(10, 10)[1] == pytest.approx(1)
+    assert wilson(0, 0) == (None, None)
