@@ -147,14 +147,13 @@ def info(pair: Pair = None) -> None:
             f"specviz {specviz.__version__}, torch {torch.__version__}, transformers {transformers.__version__}"
         )
         dtype = str(choose_dtype("auto", device)).removeprefix("torch.")
-        console.print(f"device {device}, precision {dtype}, {torch.get_num_threads()} threads")
+        console.print(f"device {device}, precision {dtype}, threads {torch.get_num_threads()}")
         console.print(f"cache {cache_dir()}", soft_wrap=True)
-        table = Table("pair", "target", "draft model", "licence", box=None, pad_edge=False)
         for name, entry in PAIRS.items():
             if pair in (None, name):
                 label = f"{name} (default)" if name == DEFAULT_PAIR else name
-                table.add_row(label, entry.target, entry.draft_model or "none", entry.licence)
-        console.print(table)
+                draft = f"drafted by {entry.draft_model}" if entry.draft_model else "no draft model"
+                console.print(f"pair {label}: {entry.target}, {draft}; licence {entry.licence}", soft_wrap=True)
 
 
 @decoding_command

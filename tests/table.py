@@ -1,4 +1,4 @@
-"""A model that is a table: logits depend on the last two ids only. Quick enough for 30,000 runs through the real loop."""
+"""A model that is a table: logits depend on the last two ids only; quick enough for 30,000 runs of the real loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specviz.engine.engine import Engine
 
 
 class TableModel:
-    """Same surface as `specviz.engine.model.LanguageModel`, on a (vocabulary, vocabulary, vocabulary) table of logits."""
+    """Same surface as `specviz.engine.model.LanguageModel`, on a (vocabulary,) * 3 table of logits."""
 
     path = "table"
     device, dtype = torch.device("cpu"), torch.float32

@@ -1,4 +1,4 @@
-"""The command line: one sentence and code 2 for bad input, JSON alone on stdout when asked, hostile text made harmless."""
+"""The command line: one sentence and code 2 for bad input, JSON alone on stdout when asked, hostile text harmless."""
 
 import json
 import sys

@@ -221,7 +221,7 @@ def test_a_run_knows_nothing_of_the_one_before():
     assert comparable(engine.generate(PROMPT, **options)) == comparable(first)
 
 
-@pytest.mark.parametrize("draft", ("none", *DRAFTS))
+@pytest.mark.parametrize("draft", ["none", *DRAFTS])
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_tracing_changes_no_id(draft, temperature):
     engine = tiny_engine(draft_seed=1)

@@ -13,7 +13,8 @@ from specviz.settings import Settings
     [
         ("gamma", 0), ("gamma", 999), ("gamma", "x"), ("gamma", 2.5), ("gamma", True),
         ("temperature", -1), ("temperature", math.nan), ("temperature", math.inf), ("temperature", "hot"),
-        ("top_p", 7), ("top_p", -0.1), ("top_k", -1), ("min_p", 2), ("max_new_tokens", 0), ("seed", -1), ("seed", 2**63),
+        ("top_p", 7), ("top_p", -0.1), ("top_k", -1), ("min_p", 2), ("max_new_tokens", 0), ("seed", -1),
+        ("seed", 2**63),
         ("draft", "foo"), ("verify", "hope"), ("chat", "yes"), ("ignore_eos", 1), ("stop", [""]), ("stop", [3]),
         ("eos_token_id", -2), ("repetition_penalty", 0), ("logit_bias", [1]), ("adaptive", True),
     ],
