@@ -30,7 +30,7 @@ class TableModel:
     def reset(self, capacity: int) -> None:
         self._ids = []
 
-    def prefill(self, ids) -> None:
+    def prefill(self, ids, cancelled=None) -> None:
         self._ids += ids
 
     def forward(self, ids) -> torch.Tensor:

@@ -115,10 +115,11 @@ class Decoding:
         )
         start = time.perf_counter()
         self._target.reset(capacity)
-        self._target.prefill(self._context[:-1])
+        self._target.prefill(self._context[:-1], self._cancelled)
         self._synchronise()
         middle = time.perf_counter()
-        self._drafter.begin(self._context, capacity)
+        if not self._cancelled():
+            self._drafter.begin(self._context, capacity)
         self._synchronise()
         self.run.prefill.target_s, self.run.prefill.draft_s = middle - start, time.perf_counter() - middle
 

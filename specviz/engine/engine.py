@@ -7,6 +7,7 @@ which ids end a run. Held by tests/unit/test_engine.py.
 from __future__ import annotations
 
 import datetime
+import numbers
 import platform
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -141,14 +142,13 @@ class Engine:
         return self.tokenizer(prompt).input_ids
 
     def _check_ids(self, prompt: Sequence[int]) -> list[int]:
-        ids = list(prompt)
-        for token in ids:
-            if not isinstance(token, int) or not 0 <= token < self.target.vocab_size:
+        for token in prompt:
+            if not isinstance(token, numbers.Integral) or not 0 <= token < self.target.vocab_size:
                 raise SettingsError(
                     f"The prompt holds {token!r}, which is not a token id of {self.target.name} "
                     f"(0 to {self.target.vocab_size - 1})."
                 )
-        return ids
+        return [int(token) for token in prompt]
 
     def _resolve(self, settings: Settings, prompt: str | Sequence[int]) -> Settings:
         """`settings` with what depends on the model filled in: chat template and end ids."""

@@ -8,7 +8,7 @@ logits of a cache that never went there.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -117,9 +117,11 @@ class LanguageModel:
         """Feed `ids` behind the cache; (len(ids), vocab_size) logits in the model's own precision."""
         return self._pass(ids, len(ids))
 
-    def prefill(self, ids: Sequence[int]) -> None:
-        """Feed `ids` for the cache alone."""
+    def prefill(self, ids: Sequence[int], cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Feed `ids` for the cache alone; `cancelled` is asked between passes and leaves the rest out."""
         for start in range(0, len(ids), PREFILL_ROWS):
+            if cancelled():
+                return
             self._pass(ids[start : start + PREFILL_ROWS], 1)
 
     def rollback(self, length: int) -> None:

@@ -1,7 +1,8 @@
 """Where the engine call is made: here, or on a ZeroGPU Space in the process that holds the GPU for its duration.
 
 There, arguments and results cross a process boundary: only plain picklable data may, and the engine is found by
-its key in the forked copy of this module. Held by tests/unit/test_serve.py with a package of the same surface.
+its key in the forked copy of this module. The wrapping happens on import, because a ZeroGPU Space looks for it when
+it starts. Held by tests/unit/test_serve.py with a package of the same surface.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 from specviz.engine.engine import Engine
 from specviz.settings import Settings
 
+#: Whether the package is there; off a ZeroGPU machine its decorator changes nothing.
+ON_SPACES = importlib.util.find_spec("spaces") is not None
 #: Engines by key, so that a forked process finds the one that is meant without pickling it.
 _ENGINES: dict[int, Engine] = {}
 #: Seconds of GPU asked for: to load kernels, and per token of every run at a very slow 20 tokens/s.
@@ -28,13 +31,11 @@ def on_device(work: Work, engine: Engine, prompt: str, options: dict[str, Any], 
 
     Here, `stop` also reaches into a step (option `cancelled`); across a process boundary the work ends behind it.
     """
-    _ENGINES[id(engine)] = engine
-    if importlib.util.find_spec("spaces") is None:
+    if not ON_SPACES:
         yield from work(engine, prompt, **options, cancelled=stop.is_set)
         return
-    import spaces
-
-    items = spaces.GPU(duration=seconds)(_forked)(work, id(engine), prompt, options)
+    _ENGINES[id(engine)] = engine
+    items = _forked(work, id(engine), prompt, options)
     for item in items:
         yield item
         if stop.is_set():
@@ -51,3 +52,9 @@ def seconds(work: Work, key: int, prompt: str, options: dict[str, Any]) -> int:
     tokens = options.get("max_new_tokens", Settings().max_new_tokens)
     runs = 2 * options["rounds"] if "rounds" in options else 1
     return int(SECONDS_BASE + SECONDS_PER_TOKEN * float(tokens) * runs)
+
+
+if ON_SPACES:
+    import spaces
+
+    _forked = spaces.GPU(duration=seconds)(_forked)

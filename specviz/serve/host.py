@@ -16,6 +16,7 @@ import specviz
 from specviz.engine.engine import Engine
 from specviz.errors import SpecvizError
 from specviz.serve.desk import Desk
+from specviz.serve.gpu import ON_SPACES
 from specviz.serve.session import Session
 from specviz.settings import DRAFTS
 from specviz.trace import Device
@@ -61,7 +62,10 @@ class Host:
         self._engines: dict[str, Engine] = {}
         self._loading = threading.Lock()
         self._status = Status("loading", stage="Starting")
-        threading.Thread(target=self._load_first, name="specviz-load", daemon=True).start()
+        if ON_SPACES:  # ZeroGPU takes over the weights that are in place when the page is launched
+            self._load_first()
+        else:
+            threading.Thread(target=self._load_first, name="specviz-load", daemon=True).start()
 
     def status(self) -> Status:
         return self._status

@@ -283,10 +283,18 @@ def test_cancelled_between_draft_and_verify_leaves_whole_steps_and_a_usable_engi
     asked = iter([False] * 7 + [True] * 100)
     run = engine.generate(PROMPT, draft="model", max_new_tokens=50, cancelled=lambda: next(asked))
     assert run.output.finish_reason == "cancelled"
-    assert len(run.steps) == 3
+    assert len(run.steps) == 2
     check_counts(run)
     expected = plain(engine, max_new_tokens=10).output.token_ids
     assert engine.generate(PROMPT, draft="model", max_new_tokens=10).output.token_ids == expected
+
+
+def test_cancelled_while_a_long_prompt_is_read(monkeypatch):
+    monkeypatch.setattr("specviz.engine.model.PREFILL_ROWS", 8)
+    engine = tiny_engine()
+    asked = iter([False, False] + [True] * 100)
+    run = engine.generate([5, 6, 7] * 30, cancelled=lambda: next(asked))
+    assert (run.output.finish_reason, run.steps, engine.target.length) == ("cancelled", [], 16)
 
 
 def test_closing_the_iterator_ends_the_run():

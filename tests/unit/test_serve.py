@@ -1,5 +1,6 @@
 """Sessions on a real host with a tiny model: one job at a time, places in line, stop and close free the device."""
 
+import importlib
 import sys
 import threading
 import time
@@ -9,6 +10,7 @@ import pytest
 
 from specviz.errors import SpecvizError
 from specviz.serve import Desk, Host
+from specviz.serve import gpu as gpu_module
 from specviz.trace import Run
 from tests.tiny import tiny_folder
 
@@ -180,7 +182,16 @@ def test_with_zerogpu_the_engine_call_is_wrapped_and_only_plain_data_crosses(hos
     spaces = types.ModuleType("spaces")
     spaces.GPU = gpu
     spaces.__spec__ = types.SimpleNamespace(name="spaces")
-    monkeypatch.setitem(sys.modules, "spaces", spaces)
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "spaces", spaces)
+        wrapped = importlib.reload(gpu_module)
+        patched.setattr("specviz.serve.session.on_device", wrapped.on_device)
+        assert wrapped.ON_SPACES
+        check_zerogpu(host, asked)
+    importlib.reload(gpu_module)
+
+
+def check_zerogpu(host, asked):
     events = flat(host.session().run("the draft", max_new_tokens=40, ignore_eos=True))
     assert events[-1]["summary"]["tokens"] == 40
     assert flat(host.session().race("the draft", rounds=2, max_new_tokens=40))[-1]["type"] == "race"
