@@ -11,7 +11,10 @@ import json
 import types
 import typing
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 SCHEMA = "specviz.trace/1"
 
@@ -175,8 +178,41 @@ class Summary:
     predicted: dict[str, float] | None = None
 
 
+class Document:
+    """A dataclass that is a JSON file of its own, told by its field `schema`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """JSON text; NaN never occurs in a trace, so it is refused instead of written."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        """Rebuild it.
+
+        Raises:
+            ValueError: another schema, a missing or unknown field, or a value of the wrong shape.
+        """
+        schema = cls.__dataclass_fields__["schema"].default
+        if not isinstance(data, dict) or data.get("schema") != schema:
+            found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+            raise ValueError(f"This is not a {cls.__name__.lower()} of schema {schema!r} (found {found!r}).")
+        return build(cls, data, cls.__name__.lower())
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """As `from_dict`, from JSON text."""
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"This is not JSON: {error}.") from error
+        return cls.from_dict(data)
+
+
 @dataclass(slots=True)
-class Run:
+class Run(Document):
     """A whole decoding run: everything the screen, the race and the file need.
 
     `settings` is the plain dict of `specviz.settings.Settings`.
@@ -195,33 +231,6 @@ class Run:
     output: Output = field(default_factory=Output)
     summary: Summary = field(default_factory=Summary)
     schema: str = SCHEMA
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-    def to_json(self, indent: int | None = None) -> str:
-        """JSON text; NaN never occurs in a trace, so it is refused instead of written."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
-
-    @classmethod
-    def from_dict(cls, data: Any) -> Run:
-        """Rebuild a run.
-
-        Raises:
-            ValueError: another schema, a missing or unknown field, or a value of the wrong shape.
-        """
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise ValueError(f"This is not a run of schema {SCHEMA!r} (found {found!r}).")
-        return build(cls, data, "run")
-
-    @classmethod
-    def from_json(cls, text: str) -> Run:
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"This is not JSON: {error}.") from error
-        return cls.from_dict(data)
 
 
 def build(kind: Any, value: Any, where: str) -> Any:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from specviz.drafters.model import ModelDrafter
 from specviz.drafters.ngram import NgramLookup, NgramSmoothed
 from specviz.drafters.plain import NoDrafter
 from specviz.drafters.protocol import Drafter, Proposal
+from specviz.engine.model import LanguageModel
 
-#: One sentence on each draft type, in the order they are offered (keys are `specviz.settings.DRAFTS`).
-DESCRIPTIONS: dict[str, str] = {
-    "none": "Plain decoding: the target alone, one token per pass.",
-    "ngram": "Copies what followed the same words earlier in the prompt or the answer: certain of itself, nearly free.",
-    "ngram-smoothed": "Word statistics of the text so far (Kneser–Ney), drawn at random: a real q to compare with p.",
-    "model": "A smaller model with the same tokenizer writes the draft.",
+#: How each draft type of `specviz.settings.DRAFTS` is made, from the target and the draft model (None without one).
+MAKERS: dict[str, Callable[[LanguageModel, LanguageModel | None], Drafter]] = {
+    "none": lambda target, draft_model: NoDrafter(),
+    "ngram": lambda target, draft_model: NgramLookup(),
+    "ngram-smoothed": lambda target, draft_model: NgramSmoothed(target.vocab_size, target.device),
+    "model": lambda target, draft_model: ModelDrafter(draft_model, target.device),
 }
 
-__all__ = ["DESCRIPTIONS", "Drafter", "ModelDrafter", "NgramLookup", "NgramSmoothed", "NoDrafter", "Proposal"]
+__all__ = ["MAKERS", "Drafter", "ModelDrafter", "NgramLookup", "NgramSmoothed", "NoDrafter", "Proposal"]

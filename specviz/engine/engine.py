@@ -18,7 +18,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 import specviz
-from specviz.drafters import Drafter, ModelDrafter, NgramLookup, NgramSmoothed, NoDrafter
+from specviz.drafters import MAKERS, Drafter
 from specviz.engine.decode import Decoding
 from specviz.engine.model import LanguageModel
 from specviz.engine.record import TOP_MAX, StepRecorder
@@ -170,13 +170,7 @@ class Engine:
         reason = self.drafts()[name]
         if reason is not None:
             raise SettingsError(f"Draft type {name!r} cannot be used: {reason}")
-        if name == "ngram":
-            return NgramLookup()
-        if name == "ngram-smoothed":
-            return NgramSmoothed(self.target.vocab_size, self.target.device)
-        if name == "model":
-            return ModelDrafter(self.draft_model, self.target.device)
-        return NoDrafter()
+        return MAKERS[name](self.target, self.draft_model)
 
 
 def describe_device(model: LanguageModel) -> Device:

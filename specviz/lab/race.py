@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import torch
 from specviz.engine.engine import Engine
 from specviz.errors import SettingsError, SpecvizError
 from specviz.settings import Settings
-from specviz.trace import Run, build
+from specviz.trace import Document, Run
 
 SCHEMA = "specviz.race/1"
 ROUNDS_MAX = 20
@@ -74,7 +73,7 @@ class Divergence:
 
 
 @dataclass(slots=True)
-class Race:
+class Race(Document):
     """`lanes[0]` is plain decoding. `speedup` is taken round by round, so slow spells of the machine cancel.
 
     `same_output` is None above temperature 0, where equal laws still give different texts.
@@ -91,23 +90,6 @@ class Race:
     first_divergence: Divergence | None
     verdict: str
     schema: str = SCHEMA
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-    def to_json(self, indent: int | None = None) -> str:
-        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
-
-    @classmethod
-    def from_dict(cls, data: Any) -> Race:
-        """Rebuild a race.
-
-        Raises:
-            ValueError: another schema, or a field that does not fit.
-        """
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            raise ValueError(f"This is not a race of schema {SCHEMA!r}.")
-        return build(cls, data, "race")
 
     def shown_only(self) -> Race:
         """The same race with just the shown run of each lane: what a replay needs."""

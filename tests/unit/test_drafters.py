@@ -3,16 +3,20 @@
 import pytest
 import torch
 
-from specviz.drafters import ModelDrafter, NgramLookup, NgramSmoothed
+from specviz.drafters import MAKERS, ModelDrafter, NgramLookup, NgramSmoothed
 from specviz.drafters.ngram import DISCOUNT
 from specviz.engine.model import LanguageModel
 from specviz.engine.sampling import Warp
-from specviz.settings import Settings
+from specviz.settings import DRAFTS, Settings
 from tests.tiny import VOCAB_SIZE, tiny_model
 
 GREEDY = Warp(Settings.of(temperature=0), 0)
 SAMPLED = Warp(Settings.of(temperature=1), 0)
 U = [0.1, 0.3, 0.5, 0.7, 0.9]
+
+
+def test_every_draft_type_on_offer_can_be_made():
+    assert tuple(MAKERS) == DRAFTS
 
 
 def lookup(context, gamma=4):

@@ -1,0 +1,230 @@
+"""The page's Python: feeds, figures, recordings, settings and the bookkeeping of pages; no browser, no model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from specviz import trace
+from specviz.settings import DRAFTS, Settings
+from specviz.ui import plots, recorded
+from specviz.ui.controls import DRAFT_WORDS, Controls, values
+from specviz.ui.feed import Feed, run_events
+from specviz.ui.pages import Pages
+
+SUMMARY = {
+    "by_position": [
+        {
+            "position": 1,
+            "proposed": 9,
+            "tested": 8,
+            "accepted": 6,
+            "rate": 0.75,
+            "low": 0.4,
+            "high": 0.93,
+            "reach_rate": 0.67,
+        },
+        {
+            "position": 2,
+            "proposed": 9,
+            "tested": 0,
+            "accepted": 0,
+            "rate": None,
+            "low": None,
+            "high": None,
+            "reach_rate": 0.0,
+        },
+    ]
+}
+
+
+def make_run(text: str = "a") -> trace.Run:
+    token = trace.Token(position=3, id=1, text=text, fate="sampled", parent=-1, p=0.5)
+    step = trace.Step(0, 0.0, 0.5, 0.0, 0.4, 0.1, 0, "none", 2, 3, None, [token])
+    return trace.Run(
+        id="r",
+        created_at="2026-01-02T03:04:05Z",
+        app_version="0",
+        device=trace.Device("CPU", "cpu", "float32", 1, "transformers"),
+        target=trace.Target("tiny", 1),
+        draft=trace.Draft("none"),
+        settings=Settings().to_dict(),
+        prompt=trace.Prompt("hi", [1, 2, 3]),
+        steps=[step],
+        output=trace.Output([1], text, "length"),
+    )
+
+
+@pytest.mark.parametrize("text", ["a\nb", "\u2028", "\u0000", "</script>", "{{7*7}}", "\u202e", "\U0001f389"])
+def test_feed_only_grows_and_holds_one_event_a_line(text):
+    feed = Feed(7)
+    before = feed.text
+    after = feed.add(*run_events(make_run(text).to_dict()))
+    assert after.startswith(before)
+    lines = [json.loads(line) for line in after.split("\n")[:-1]]
+    assert lines[0] == {"type": "page", "number": 7, "recorded": False}
+    assert [line["type"] for line in lines[1:]] == ["run", "step", "end"]
+    assert lines[2]["step"]["tokens"][0]["text"] == text
+    assert after.isascii()
+
+
+def test_feed_refuses_nan():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        Feed(1).add({"type": "step", "p": float("nan")})
+
+
+def test_step_figure_has_the_four_traces_the_browser_appends_to():
+    figure = plots.acceptance_per_step()
+    assert [trace["name"] for trace in figure["data"]] == ["accepted", "rejected", "discarded", "rate so far"]
+    assert all(list(trace["x"]) == [] for trace in figure["data"])
+    json.dumps(figure)
+
+
+def test_position_figure_shows_the_summary_s_own_numbers():
+    points, reach = plots.acceptance_by_position(SUMMARY)["data"]
+    assert points["x"] == [1]
+    assert points["y"] == [0.75]
+    assert points["error_y"]["array"] == pytest.approx([0.18])
+    assert points["error_y"]["arrayminus"] == pytest.approx([0.35])
+    assert points["customdata"] == [[6, 8]]
+    assert reach["y"] == [0.67]
+
+
+def test_position_figure_says_when_there_is_nothing():
+    figure = plots.acceptance_by_position({"by_position": []})
+    assert "No draft token" in figure["layout"]["annotations"][0]["text"]
+
+
+def test_figures_leave_the_theme_to_the_page():
+    for figure in (plots.acceptance_per_step(), plots.acceptance_by_position(SUMMARY)):
+        assert "template" not in figure["layout"]
+        assert figure["layout"]["paper_bgcolor"] == "rgba(0,0,0,0)"
+        assert "color" not in figure["layout"]["font"]
+
+
+def test_recorded_run_and_its_figures_come_first(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text(make_run().to_json(), encoding="utf-8")
+    lines = [json.loads(line) for line in recorded.run_feed(path).splitlines()]
+    assert lines[0]["recorded"] is True
+    assert [line["type"] for line in lines[1:]] == ["figure", "run", "step", "end", "figure"]
+
+
+@pytest.mark.parametrize("content", [None, "{", '{"schema": "other/1"}', "[]"])
+def test_a_bad_recording_leaves_the_pane_empty(tmp_path, content):
+    path = tmp_path / "file.json"
+    if content is not None:
+        path.write_text(content)
+    assert [json.loads(line)["type"] for line in recorded.run_feed(path).splitlines()] == ["page", "figure"]
+    assert [json.loads(line)["type"] for line in recorded.race_feed(path).splitlines()] == ["page"]
+
+
+def test_recorded_race_keeps_the_shown_run_alone(tmp_path):
+    path = tmp_path / "race.json"
+    lanes = [{"name": "none", "runs": ["a", "b", "c"], "shown": 1}]
+    path.write_text(json.dumps({"schema": recorded.RACE_SCHEMA, "lanes": lanes}))
+    race = json.loads(recorded.race_feed(path).splitlines()[1])["race"]
+    assert race["lanes"] == [{"name": "none", "runs": ["b"], "shown": 0}]
+
+
+def test_presets_can_be_run():
+    presets = recorded.prompts()
+    assert len(presets) >= 2
+    for preset in presets:
+        assert set(preset) == {"title", "prompt", "draft", "note"}
+        assert all(isinstance(text, str) and text.strip() for text in preset.values())
+        Settings.of(draft=preset["draft"])
+
+
+def test_controls_give_settings_that_hold():
+    default = Settings()
+    order = [field.name for field in dataclasses.fields(Controls)]
+    given = {name: getattr(default, name, None) for name in order} | {"chat": True, "dtype": "auto", "rounds": 3}
+    settings, dtype, rounds = values(tuple(given[name] for name in order))
+    assert (dtype, rounds) == ("auto", 3)
+    assert Settings.of(**settings) == default
+    settings, _, _ = values(tuple((given | {"chat": False})[name] for name in order))
+    assert settings["chat"] is False
+
+
+def test_every_draft_type_has_its_words():
+    assert {kind for kind, _, _ in DRAFT_WORDS} == set(DRAFTS)
+
+
+class FakeSession:
+    def __init__(self) -> None:
+        self.stops = 0
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+class FakeHost:
+    def session(self) -> FakeSession:
+        return FakeSession()
+
+
+class Events:
+    """An iterator that knows whether it was begun and closed."""
+
+    def __init__(self, batches: list) -> None:
+        self.closed = False
+        self._batches = iter(batches)
+
+    def __iter__(self) -> Iterator:
+        return self._batches
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_pages_are_told_apart_and_forgotten():
+    pages = Pages(FakeHost())
+    one = pages.of("one")
+    assert pages.of("one") is one
+    assert pages.of("two") is not one
+    pages.close("one")
+    assert one.session.stops == 1
+    assert len(pages) == 1
+    pages.close("one")
+
+
+def test_closing_a_job_closes_its_events():
+    page = Pages(FakeHost()).of("one")
+    events = Events([[{"type": "run"}], [{"type": "end"}]])
+    job = page.batches(page.next_number(), events)
+    next(job)
+    job.close()
+    assert events.closed
+
+
+def test_a_stop_before_the_job_has_begun_still_stops_it():
+    page = Pages(FakeHost()).of("one")
+    number = page.next_number()
+    page.stop()
+    events = Events([[{"type": "run"}]])
+    assert list(page.batches(number, events)) == [[{"type": "stopped"}]]
+    assert events.closed
+
+
+def test_a_stop_while_the_job_begins_reaches_the_session():
+    page = Pages(FakeHost()).of("one")
+    number = page.next_number()
+    job = page.batches(number, Events([[{"type": "run"}], [{"type": "step"}], [{"type": "end"}]]))
+    next(job)
+    page.stop()
+    page.session.stops = 0
+    list(job)
+    assert page.session.stops == 1
+
+
+def test_a_stop_of_an_old_run_does_not_stop_the_next():
+    page = Pages(FakeHost()).of("one")
+    page.next_number()
+    page.stop()
+    page.session.stops = 0
+    assert len(list(page.batches(page.next_number(), Events([[{"type": "end"}]])))) == 1
+    assert page.session.stops == 0
