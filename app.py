@@ -1,0 +1,16 @@
+"""The page's entry point: `python app.py`, a Space, or the Docker image."""
+
+import os
+
+import specviz.ui as ui
+from specviz.serve import Host
+
+_NAMES = {"pair": "PAIR", "target": "TARGET", "draft_model": "DRAFT_MODEL", "dtype": "DTYPE", "device": "DEVICE"}
+
+given = {
+    name: os.environ[f"SPECVIZ_{suffix}"] for name, suffix in _NAMES.items() if os.environ.get(f"SPECVIZ_{suffix}")
+}
+demo = ui.build(Host(**given))
+
+if __name__ == "__main__":
+    ui.launch(demo)

@@ -1,0 +1,98 @@
+"""The page's own components: static templates whose data travel in `value` and are drawn by static/*.js.
+
+Data never enter a template, because gradio evaluates templates as code. Held by
+tests/browser/test_page.py::test_hostile_text.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+STATIC = Path(__file__).resolve().parents[1] / "static"
+
+#: In the order they depend on one another.
+SCRIPTS = ("base", "player", "tokens", "explain", "card", "charts", "run", "race", "status")
+
+
+def _mount(function: str) -> str:
+    # The scripts in the head may still be loading when gradio mounts the component.
+    return f"""(function boot() {{
+  if (window.specviz && window.specviz.{function}) window.specviz.{function}(element, props, watch, trigger);
+  else setTimeout(boot, 20);
+}})();"""
+
+
+class _Static(gr.HTML):
+    """A gr.HTML whose template never changes and whose value is data for its script."""
+
+    template: str
+    mount: str
+
+    def __init__(self, value: str | None = None, **kwargs: Any) -> None:
+        super().__init__(
+            value,
+            html_template=self.template,
+            js_on_load=_mount(self.mount),
+            apply_default_css=False,
+            **kwargs,
+        )
+
+    def postprocess(self, value: str | None) -> str | None:
+        # gr.HTML warns about script tags in a value; here a value is data and never becomes markup.
+        return value
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "string"}
+
+
+def _template(name: str) -> str:
+    return (STATIC / f"{name}.html").read_text(encoding="utf-8")
+
+
+class StatusView(_Static):
+    """Name, lede and the model's state; value: JSON of specviz.serve.Status."""
+
+    template = _template("header")
+    mount = "mountStatus"
+
+
+class RunView(_Static):
+    """One run, live or recorded; value: the text of a specviz.ui.feed.Feed."""
+
+    template = _template("run")
+    mount = "mountRun"
+
+
+class RaceView(_Static):
+    """One race; value: the text of a specviz.ui.feed.Feed."""
+
+    template = _template("race")
+    mount = "mountRace"
+
+
+class Fold(_Static):
+    """The button that opens the settings on a narrow screen."""
+
+    template = '<button type="button" class="sv-fold" aria-expanded="false">Settings</button>'
+    mount = "mountFold"
+
+
+class DraftPicker(_Static):
+    """Radio buttons for the draft type; value: the chosen type.
+
+    Args:
+        words: (type, name, sentence) of every draft type, in order.
+        reasons: JSON of {type: sentence why it cannot be used, or null}.
+    """
+
+    template = '<fieldset class="sv-drafts"><legend>Draft type</legend></fieldset>'
+    mount = "mountDrafts"
+
+    def __init__(self, value: str | None = None, words: Any = (), reasons: str = "{}", **kwargs: Any) -> None:
+        if not isinstance(words, str):
+            words = json.dumps([{"type": kind, "name": name, "sentence": sentence} for kind, name, sentence in words])
+        super().__init__(value, words=words, reasons=reasons, **kwargs)

@@ -1,0 +1,70 @@
+"""One entry per open page: its session on the host and the number of its latest run.
+
+A stop that arrives before the run has reached the host still stops it, because it is remembered by number.
+Held by tests/unit/test_ui.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+
+class Page:
+    """What the server keeps of one open page."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.number = 0
+        self.stopped = 0
+
+    def next_number(self) -> int:
+        self.number += 1
+        return self.number
+
+    def stop(self) -> None:
+        """Ends the run in progress; instant and thread-safe."""
+        self.stopped = self.number
+        self.session.stop()
+
+    def batches(self, number: int, events: Iterator[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
+        """`events`, stopped where run `number` was stopped, and closed in any case (which frees the model)."""
+        told = False
+        try:
+            if self.stopped >= number:
+                yield [{"type": "stopped"}]
+                return
+            for batch in events:
+                yield batch
+                if self.stopped >= number and not told:
+                    told = True
+                    self.session.stop()
+        finally:
+            events.close()
+
+
+class Pages:
+    """All open pages, by gradio's session hash."""
+
+    def __init__(self, host: Any) -> None:
+        self._host = host
+        self._pages: dict[str, Page] = {}
+        self._lock = threading.Lock()
+
+    def of(self, session_hash: str | None) -> Page:
+        with self._lock:
+            key = session_hash or ""
+            if key not in self._pages:
+                self._pages[key] = Page(self._host.session())
+            return self._pages[key]
+
+    def close(self, session_hash: str | None) -> None:
+        """The page was closed: its run ends and it is forgotten."""
+        with self._lock:
+            page = self._pages.pop(session_hash or "", None)
+        if page is not None:
+            page.stop()
+
+    def __len__(self) -> int:
+        return len(self._pages)

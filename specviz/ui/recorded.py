@@ -1,0 +1,65 @@
+"""The run and the race that ship with the app: playable before any model has loaded.
+
+A recording that is missing or of another schema leaves its pane empty instead of keeping the app from starting.
+Held by tests/unit/test_ui.py.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from specviz import trace
+from specviz.ui import plots
+from specviz.ui.feed import Feed, run_events
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+RACE_SCHEMA = "specviz.race/1"
+
+log = logging.getLogger(__name__)
+
+
+def run_feed(path: Path = ASSETS / "recorded" / "run.json") -> str:
+    """The text a RunView starts with: the empty chart, and the recorded run if there is one."""
+    feed = Feed(0, recorded=True)
+    feed.add(plots.event("steps", plots.acceptance_per_step()))
+    data = _read(path)
+    if data is None:
+        return feed.text
+    try:
+        run = trace.Run.from_dict(data).to_dict()
+    except ValueError as error:
+        log.warning("The recorded run %s is left out: %s", path, error)
+        return feed.text
+    feed.add(*run_events(run))
+    return feed.add(plots.event("position", plots.acceptance_by_position(run["summary"])))
+
+
+def race_feed(path: Path = ASSETS / "recorded" / "race.json") -> str:
+    """The text a RaceView starts with; of each lane only the run shown is kept."""
+    feed = Feed(0, recorded=True)
+    data = _read(path)
+    if data is None:
+        return feed.text
+    if not isinstance(data, dict) or data.get("schema") != RACE_SCHEMA:
+        log.warning("The recorded race %s is left out: it is not of schema %s.", path, RACE_SCHEMA)
+        return feed.text
+    lanes = [lane | {"runs": [lane["runs"][lane.get("shown", 0)]], "shown": 0} for lane in data["lanes"]]
+    return feed.add({"type": "race", "race": data | {"lanes": lanes}})
+
+
+def prompts(path: Path = ASSETS / "prompts.json") -> list[dict[str, str]]:
+    """The presets of the page: a list of {title, prompt, draft, note}."""
+    return _read(path) or []
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        log.warning("%s is left out: %s", path, error)
+        return None

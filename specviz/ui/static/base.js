@@ -1,0 +1,99 @@
+// Small helpers every other file uses. Data becomes DOM only through textContent, never through markup, so
+// hostile text stays text. Held by tests/browser/test_page.py::test_hostile_text.
+(function (sv) {
+  "use strict";
+
+  sv.el = function (tag, className, text) {
+    const node = document.createElement(tag);
+    if (className) node.className = className;
+    if (text !== undefined && text !== null) node.textContent = text;
+    return node;
+  };
+
+  sv.FATES = ["accepted", "rejected", "resampled", "bonus", "sampled", "discarded", "trimmed"];
+  sv.EMITTED = new Set(["accepted", "resampled", "bonus", "sampled"]);
+  sv.FATE_WORDS = {
+    accepted: "drafted and kept",
+    rejected: "drafted and refused",
+    resampled: "the target's correction",
+    bonus: "the target's extra token",
+    sampled: "drawn by the target alone",
+    discarded: "drafted, never tested",
+    trimmed: "behind the end",
+  };
+  sv.DRAFT_NAMES = {
+    none: "Plain decoding",
+    ngram: "N-gram lookup",
+    "ngram-smoothed": "Smoothed n-gram",
+    model: "Draft model",
+  };
+  sv.draftName = (type) => sv.DRAFT_NAMES[type] || String(type);
+
+  sv.number = function (value, digits) {
+    return value === null || value === undefined ? "–" : Number(value).toFixed(digits);
+  };
+  // Probabilities keep two significant digits, so that 0.004 does not read as 0.00.
+  sv.prob = function (value) {
+    if (value === null || value === undefined) return "–";
+    if (value !== 0 && value < 0.001) return value.toExponential(1);
+    return value < 0.1 && value > 0 ? value.toPrecision(2) : value.toFixed(2);
+  };
+  sv.percent = (value) => (value === null || value === undefined ? "–" : `${Math.round(value * 100)}\u00a0%`);
+  sv.seconds = (value) => (value === null || value === undefined ? "–" : `${Number(value).toFixed(2)} s`);
+  sv.megabytes = (bytes) => `${(bytes / 1e6).toFixed(0)} MB`;
+  sv.plural = (count, word) => `${count} ${word}${count === 1 ? "" : word.endsWith("s") ? "es" : "s"}`;
+  sv.day = function (iso) {
+    const when = new Date(iso);
+    return isNaN(when) ? String(iso) : when.toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric" });
+  };
+  sv.device = (device) => (device ? `${device.name}, ${device.dtype}` : "");
+
+  const CONTROL = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/;
+  sv.isControl = (char) => CONTROL.test(char);
+  sv.codePoint = (char) => `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+
+  // Text with everything invisible made visible, for labels (the stream itself keeps the true text).
+  sv.visible = function (text) {
+    if (text === "") return "(no text)";
+    return Array.from(text, (char) => {
+      if (char === "\n") return "↵";
+      if (char === "\r") return "␍";
+      if (char === "\t") return "⇥";
+      if (char === " ") return "␣";
+      return sv.isControl(char) ? sv.codePoint(char) : char;
+    }).join("");
+  };
+  sv.quote = (text) => (text === "" ? "(no text)" : `“${sv.visible(text)}”`);
+
+  sv.stillMotion = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+  sv.reveal = function (node) {
+    const box = node.getBoundingClientRect();
+    if (box.top >= 0 && box.top < window.innerHeight * 0.6) return;
+    node.scrollIntoView({ block: "start", behavior: sv.stillMotion() ? "auto" : "smooth" });
+  };
+
+  // The value of a component is a growing text of JSON lines whose first line is {"type":"page","number":n}.
+  // Returns a function that takes the whole text and hands on only the lines not seen yet.
+  sv.feedReader = function ({ onStart, onEvent }) {
+    let current = -1;
+    let consumed = 0;
+    return function pull(text) {
+      if (typeof text !== "string") return;
+      const head = text.indexOf("\n");
+      if (head < 0) return;
+      const page = JSON.parse(text.slice(0, head));
+      if (page.number < current) return;
+      if (page.number > current) {
+        current = page.number;
+        consumed = head + 1;
+        onStart(page);
+      }
+      const whole = text.lastIndexOf("\n") + 1;
+      if (whole <= consumed) return;
+      const lines = text.slice(consumed, whole).split("\n");
+      consumed = whole;
+      for (const line of lines) if (line) onEvent(JSON.parse(line));
+    };
+  };
+})((window.specviz = window.specviz || {}));

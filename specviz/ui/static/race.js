@@ -1,0 +1,177 @@
+// The race: lanes recorded one after another, each alone on the device, replayed here on one clock.
+// Held by tests/browser/test_page.py::test_race.
+(function (sv) {
+  "use strict";
+
+  // A gap of two logits below this is within the rounding of a 16-bit pass.
+  const TIE = 0.25;
+
+  class Lane {
+    constructor(lane, index, total) {
+      this.lane = lane;
+      this.run = lane.runs[lane.shown] || lane.runs[0];
+      this.steps = this.run.steps;
+      this.tally = new sv.Tally();
+      this.steps.forEach((step) => this.tally.push(step));
+      this.time = this.steps.length ? this.steps[this.steps.length - 1].t_end : 0;
+      this.tokens = this.run.summary.tokens;
+      this.root = sv.el("article", `sv-lane sv-lane-${index}`);
+      const head = sv.el("header", "sv-lane-head");
+      this.finish = sv.el("span", "sv-finish");
+      this.speed = sv.el("span", "sv-lane-speed");
+      head.append(sv.el("h3", "sv-lane-name", sv.draftName(lane.draft)), this.finish, this.speed);
+      this.bar = sv.el("div", "sv-lane-bar");
+      this.fill = sv.el("span", "sv-lane-fill");
+      this.bar.append(this.fill);
+      const text = sv.el("div", "sv-stream sv-lane-stream");
+      text.tabIndex = 0;
+      text.setAttribute("role", "region");
+      text.setAttribute("aria-label", `${sv.draftName(lane.draft)}: text of lane ${index + 1} of ${total}`);
+      this.root.append(head, this.bar, text);
+      this.stream = new sv.TokenStream(text, false);
+      if (this.run.output.finish_reason === "eos") this.stream.markEnd(this.steps);
+    }
+
+    show(count, time, place) {
+      this.stream.show(this.steps, count);
+      const row = this.tally.at(count);
+      const done = count === this.steps.length && count > 0;
+      this.fill.style.transform = `scaleX(${this.tokens ? row.tokens / this.tokens : 0})`;
+      const rate = done ? this.run.summary.tokens_per_second : time > 0 ? row.tokens / time : 0;
+      this.speed.textContent = `${sv.number(rate, 1)} tok/s`;
+      this.root.classList.toggle("sv-done", done);
+      this.finish.textContent = done ? `${place} ${sv.seconds(this.time)}` : sv.plural(row.tokens, "token");
+    }
+  }
+
+  class RaceView {
+    constructor(root) {
+      this.root = root;
+      this.part = (name) => root.querySelector(`[data-part="${name}"]`);
+      this.lanes = [];
+      this.player = new sv.Player(this);
+      this.transport = new sv.Transport(this.part("transport"), this.player, "Race");
+      this.transport.changed();
+      this.pull = sv.feedReader({ onStart: (page) => this._start(page), onEvent: (event) => this._event(event) });
+    }
+
+    _start(page) {
+      this.recorded = Boolean(page.recorded);
+      if (this.recorded) return;
+      this.player.pause();
+      this._state("waiting", "Sent to the model…");
+      sv.reveal(this.root);
+    }
+
+    _state(kind, sentence, share) {
+      this.root.dataset.state = kind;
+      this.part("state").textContent = sentence;
+      const bar = this.part("bar");
+      bar.hidden = share === undefined;
+      if (share !== undefined) bar.value = share;
+    }
+
+    _event(event) {
+      const handler = this[`_on_${event.type}`];
+      if (handler) handler.call(this, event);
+    }
+
+    _on_queued({ position }) {
+      this._state("waiting", position > 0 ? `Waiting in line: ${position === 1 ? "1 run is" : `${position} runs are`} before yours.` : "Next in line.");
+    }
+
+    _on_loading({ stage, done, total }) {
+      this._state("waiting", `${stage}${total ? ` ${sv.megabytes(done)} of ${sv.megabytes(total)}` : ""}`, total ? done / total : undefined);
+    }
+
+    _on_error({ message }) {
+      this._state("failed", message);
+    }
+
+    _on_stopped() {
+      this._state("stopped", "The race was stopped before it was complete; nothing was measured.");
+    }
+
+    _on_race_progress({ round, rounds, lane, warmup, tokens, of }) {
+      const what = warmup ? "Warming up" : `Round ${Math.max(round, 1)} of ${rounds}`;
+      this._state("running", `${what}: ${sv.draftName(lane)}, ${tokens} of ${of} tokens. Each lane runs alone on the device; the replay on one clock follows.`, of ? tokens / of : undefined);
+    }
+
+    _on_race({ race }) {
+      this.race = race;
+      this.lanes = race.lanes.map((lane, i) => new Lane(lane, i, race.lanes.length));
+      this.part("lanes").replaceChildren(...this.lanes.map((lane) => lane.root));
+      const items = this.lanes.flatMap((lane, index) => lane.steps.map((step) => ({ t: step.t_end, lane: index })));
+      items.sort((a, b) => a.t - b.t);
+      this._results(race);
+      this.root.classList.add("sv-has-race");
+      this.root.classList.toggle("sv-is-recorded", this.recorded);
+      const device = this.lanes[0].run.device;
+      this.part("origin").textContent = `${this.recorded ? `Recorded on ${device.name}, ${sv.day(race.created_at)}` : `Measured live on ${device.name}`} · ${device.dtype}`;
+      this._state(this.recorded ? "recorded" : "done", this.recorded ? "A recorded race. Press Play to replay it, or Race to measure your own prompt." : "Measured. Both lanes are replayed on one clock.");
+      this.player.load(items);
+      if (this.recorded || sv.stillMotion()) this.player.seek(this.player.length);
+      else this.player.play();
+      if (!this.recorded) this.part("announce").textContent = race.verdict;
+    }
+
+    // The Player's view: `count` items of all lanes are due.
+    show(count, time) {
+      this.transport.show(time);
+      const due = this.lanes.map(() => 0);
+      for (let i = 0; i < count; i++) due[this.player.items[i].lane] += 1;
+      const order = [...this.lanes].sort((a, b) => a.time - b.time);
+      const tie = order.length > 1 && order[0].time === order[1].time;
+      this.lanes.forEach((lane, i) => lane.show(due[i], time, tie ? "tie," : order[0] === lane ? "first," : `+${sv.seconds(lane.time - order[0].time)},`));
+      this.part("photo").textContent = this._photo(count, order);
+    }
+
+    changed() {
+      if (this.transport) this.transport.changed();
+    }
+
+    _photo(count, order) {
+      if (order.length < 2 || count < this.player.items.length) return "";
+      const [first, second] = order;
+      const gap = second.time - first.time;
+      if (gap === 0) return "Photo finish: a dead heat in this round.";
+      const tokens = first.tokens === second.tokens ? `${first.tokens} tokens each` : `${first.tokens} and ${second.tokens} tokens`;
+      return `Photo finish: ${sv.draftName(first.lane.draft)} ahead by ${sv.seconds(gap)} in the rounds shown (${tokens}).`;
+    }
+
+    _results(race) {
+      const ratio = race.speedup;
+      this.part("speedup").textContent = `${sv.number(ratio.median, 2)}×`;
+      this.part("speedup-range").textContent = `${sv.number(ratio.low, 2)}× to ${sv.number(ratio.high, 2)}× over ${sv.plural(race.rounds, "round")}`;
+      this.part("verdict").textContent = race.verdict;
+      this.part("same").textContent = this._same(race);
+      this.part("order").textContent = race.order.map((lanes, i) => `${i + 1}. ${lanes.map((name) => sv.draftName(name)).join(" → ")}`).join("\n");
+      this.part("prompt").textContent = this.lanes[0].run.prompt.text;
+      const range = (figure, digits) => `${sv.number(figure.median, digits)} (${sv.number(figure.low, digits)}–${sv.number(figure.high, digits)})`;
+      const rows = race.lanes.map((lane) => {
+        const row = sv.el("tr");
+        const name = sv.el("th", "", sv.draftName(lane.draft));
+        name.scope = "row";
+        row.append(name, sv.el("td", "", range(lane.tokens_per_second, 1)), sv.el("td", "", range(lane.prefill_s, 2)));
+        return row;
+      });
+      this.part("table").replaceChildren(...rows);
+    }
+
+    _same(race) {
+      const split = race.first_divergence;
+      if (race.same_output === null) return "Above temperature 0 the lanes draw different random numbers, so their texts differ; their distribution is the same.";
+      if (race.same_output) return /same text/.test(race.verdict) ? "" : "Both lanes wrote the same text, token for token.";
+      if (!split) return "The lanes did not write the same text.";
+      const texts = split.texts.map((text) => (text === null ? "the end" : sv.quote(text))).join(" against ");
+      const tie = split.margin < TIE ? ", a numerical tie" : "";
+      return `The texts first differ at token ${split.index + 1} (${texts}); the target's two best logits there are ${sv.number(split.margin, 3)} apart in ${split.precision}${tie}.`;
+    }
+  }
+
+  sv.mountRace = function (element, props, watch) {
+    const view = new RaceView(element.querySelector(".sv-race"));
+    watch("value", () => view.pull(props.value));
+    view.pull(props.value);
+  };
+})((window.specviz = window.specviz || {}));

@@ -1,0 +1,190 @@
+// The run view: the model of one Run, grown line by line, and everything drawn from it.
+// Held by tests/browser/test_page.py.
+(function (sv) {
+  "use strict";
+
+  const ENDINGS = {
+    eos: "Finished: the model ended its answer.",
+    stop: "Finished: a stop text came up.",
+    length: (run) => `Finished: the length limit of ${run.settings.max_new_tokens} tokens was reached.`,
+    context: "Finished: the model's context is full.",
+    cancelled: (run, end) => `Stopped after ${sv.plural(end.summary.tokens, "token")}; the prompt is kept.`,
+    error: "The run ended with an error.",
+  };
+
+  class RunView {
+    constructor(root) {
+      this.root = root;
+      const part = (name) => root.querySelector(`[data-part="${name}"]`);
+      this.part = part;
+      this.stream = new sv.TokenStream(part("stream"), true);
+      this.player = new sv.Player(this);
+      this.transport = new sv.Transport(part("transport"), this.player, "Run");
+      this.card = new sv.Card(part("card"), this.stream, (s, t) => ({ step: this.steps[s], token: this.steps[s].tokens[t], run: this.run }));
+      this.stepChart = new sv.StepChart(part("chart-steps"));
+      this.positionChart = new sv.Chart(part("chart-position"));
+      this.transport.changed();
+      this._legend();
+      this._reset();
+      this.pull = sv.feedReader({ onStart: (page) => this._start(page), onEvent: (event) => this._event(event) });
+      part("ghosts").addEventListener("change", (event) => root.classList.toggle("sv-ghosts", event.target.checked));
+    }
+
+    _reset() {
+      this.run = null;
+      this.end = null;
+      this.steps = [];
+      this.tally = new sv.Tally();
+      this.stream.reset();
+      this.card.hide();
+      this.stepChart.reset();
+    }
+
+    _legend() {
+      this.counts = {};
+      for (const fate of sv.FATES) {
+        const item = sv.el("li", "sv-legend-item");
+        item.dataset.fate = fate;
+        item.title = sv.FATE_WORDS[fate];
+        this.counts[fate] = sv.el("b", "sv-count", "0");
+        item.append(sv.el("span", `sv-tok sv-${fate}`, fate), this.counts[fate]);
+        this.part("legend").append(item);
+      }
+    }
+
+    _start(page) {
+      this.recorded = Boolean(page.recorded);
+      if (this.recorded) return;
+      this._state("waiting", "Sent to the model…");
+      sv.reveal(this.root);
+    }
+
+    // `kind` names the look: recorded, waiting, running, done, stopped, failed.
+    _state(kind, sentence, share) {
+      this.root.dataset.state = kind;
+      this.part("state").textContent = sentence;
+      const bar = this.part("bar");
+      bar.hidden = share === undefined;
+      if (share !== undefined) bar.value = share;
+    }
+
+    _event(event) {
+      const handler = this[`_on_${event.type}`];
+      if (handler) handler.call(this, event);
+    }
+
+    _on_figure({ name, figure }) {
+      if (name === "steps") this.stepChart.setFigure(figure);
+      else {
+        this.positionChart.setFigure(figure);
+        this.part("chart-position").parentElement.classList.remove("sv-chart-empty");
+      }
+    }
+
+    _on_queued({ position }) {
+      const ahead = position === 1 ? "1 run is" : `${position} runs are`;
+      this._state("waiting", position > 0 ? `Waiting in line: ${ahead} before yours.` : "Next in line.");
+    }
+
+    _on_loading({ stage, done, total }) {
+      const amount = total ? ` ${sv.megabytes(done)} of ${sv.megabytes(total)}` : "";
+      this._state("waiting", `${stage}${amount}`, total ? done / total : undefined);
+    }
+
+    _on_error({ message }) {
+      if (this.player.live) this.player.endLive();
+      this._state("failed", message);
+    }
+
+    _on_stopped() {
+      this._state("stopped", "Stopped before it began; the prompt is kept.");
+    }
+
+    _on_run({ run }) {
+      this.player.pause();
+      this._reset();
+      this.run = run;
+      this.root.classList.toggle("sv-is-recorded", this.recorded);
+      this.root.classList.add("sv-has-run");
+      this.part("prompt").textContent = run.prompt.text;
+      this.part("what").textContent = [
+        run.target.name,
+        sv.draftName(run.settings.draft) + (run.settings.gamma ? `, gamma ${run.settings.gamma}` : ""),
+        `temperature ${run.settings.temperature}`,
+      ].join(" · ");
+      this.part("origin").textContent = `${this.recorded ? `Recorded on ${run.device.name}, ${sv.day(run.created_at)}` : `Measured live on ${run.device.name}`} · ${run.device.dtype}`;
+      this.part("chart-position").parentElement.classList.add("sv-chart-empty");
+      if (this.recorded) {
+        this._state("recorded", "A recorded run: nothing has to load to watch it. Press Run for one of your own.");
+        this.player.load([]);
+      } else {
+        this._state("running", `Running on ${run.device.name}…`);
+        this.player.startLive();
+      }
+    }
+
+    _on_step({ step }) {
+      if (!this.run) return;
+      this.steps.push(step);
+      this.tally.push(step);
+      this.player.append({ t: step.t_end });
+    }
+
+    _on_end(end) {
+      if (!this.run) return;
+      this.end = end;
+      if (end.output.finish_reason === "eos") this.stream.markEnd(this.steps);
+      if (this.recorded) {
+        this.player.load(this.steps.map((step) => ({ t: step.t_end })));
+        if (sv.stillMotion()) this.player.seek(this.player.length);
+        else this.player.play();
+        return;
+      }
+      this.player.endLive();
+      const ending = ENDINGS[end.output.finish_reason] || "Finished.";
+      const sentence = typeof ending === "function" ? ending(this.run, end) : ending;
+      this._state(end.output.finish_reason === "cancelled" ? "stopped" : "done", sentence);
+      this.part("announce").textContent = `${sentence} ${sv.plural(end.summary.tokens, "token")}, ${sv.number(end.summary.tokens_per_second, 1)} tokens per second, acceptance rate ${sv.percent(end.summary.acceptance_rate.value)}.`;
+    }
+
+    // The Player's view.
+    show(count, time) {
+      this.stream.show(this.steps, count);
+      this.transport.show(time);
+      this._figures(count);
+      this.stepChart.show(this.steps, this.tally, count);
+    }
+
+    changed() {
+      if (this.transport) this.transport.changed();
+    }
+
+    // Figures so far while it grows; the run's own summary once all of it is shown.
+    _figures(count) {
+      const row = this.tally.at(count);
+      for (const fate of sv.FATES) {
+        const text = String(row[fate]);
+        if (this.counts[fate].textContent !== text) this.counts[fate].textContent = text;
+      }
+      const whole = this.end && count === this.steps.length ? this.end.summary : null;
+      const tested = row.accepted + row.rejected;
+      const rate = whole ? whole.acceptance_rate : { value: tested ? row.accepted / tested : null, low: null, high: null };
+      this._figure("speed", sv.number(whole ? whole.tokens_per_second : row.time ? row.tokens / row.time : null, 1), `${sv.plural(row.tokens, "token")} in ${sv.seconds(row.time)}`);
+      this._figure("perpass", sv.number(whole ? whole.tokens_per_step : row.steps ? row.tokens / row.steps : null, 2), `${sv.plural(row.tokens, "token")}, ${sv.plural(row.steps, "target pass")}`);
+      const note = rate.value === null ? "nothing drafted was tested" : rate.low === null ? `${row.accepted} of ${tested} tested, so far` : `95 % interval ${sv.percent(rate.low)} to ${sv.percent(rate.high)}`;
+      this._figure("rate", sv.percent(rate.value), note);
+    }
+
+    _figure(name, value, note) {
+      const box = this.part(`figure-${name}`);
+      if (box.children[1].textContent !== value) box.children[1].textContent = value;
+      if (box.children[2].textContent !== note) box.children[2].textContent = note;
+    }
+  }
+
+  sv.mountRun = function (element, props, watch) {
+    const view = new RunView(element.querySelector(".sv-run"));
+    watch("value", () => view.pull(props.value));
+    view.pull(props.value);
+  };
+})((window.specviz = window.specviz || {}));

@@ -1,0 +1,169 @@
+// Steps drawn as tokens. Append-only while it grows: a group once drawn is never changed, going back in time takes
+// groups off the end. textContent of a token is exactly its text; visible marks are CSS.
+// Held by tests/browser/test_page.py::test_run_matches_the_run.
+(function (sv) {
+  "use strict";
+
+  function fillText(node, text) {
+    if (text === "") {
+      node.classList.add("sv-empty");
+      return;
+    }
+    if (/^ +$/.test(text)) node.classList.add("sv-space");
+    let plain = "";
+    const flush = () => {
+      if (plain) node.append(plain);
+      plain = "";
+    };
+    for (const char of text) {
+      const mark = char === "\n" ? "↵" : char === "\t" ? "⇥" : char === "\r" ? "␍" : sv.isControl(char) ? sv.codePoint(char) : null;
+      if (mark === null) {
+        plain += char;
+        continue;
+      }
+      flush();
+      const hidden = sv.el("span", "sv-mark", char);
+      hidden.dataset.mark = mark;
+      if (mark.startsWith("U+")) hidden.classList.add("sv-code");
+      node.append(hidden);
+    }
+    flush();
+  }
+
+  // Kept tokens, then the refused one (with what stood behind it), then what the target put there.
+  function tokenNode(token, stepIndex, tokenIndex, focusable) {
+    const node = sv.el("span", `sv-tok sv-${token.fate}`);
+    if (focusable) {
+      node.setAttribute("role", "button");
+      node.tabIndex = -1;
+      node.dataset.step = stepIndex;
+      node.dataset.token = tokenIndex;
+      node.setAttribute("aria-label", `${sv.visible(token.text)}, ${token.fate}`);
+    }
+    fillText(node, token.text);
+    return node;
+  }
+
+  sv.stepNode = function (step, stepIndex, focusable) {
+    const group = sv.el("span", "sv-step");
+    step.tokens.forEach((token, index) => group.append(tokenNode(token, stepIndex, index, focusable)));
+    return group;
+  };
+
+  sv.TokenStream = class TokenStream {
+    // `focusable`: tokens take focus and carry their indices, for the card.
+    constructor(host, focusable) {
+      this.host = host;
+      this.focusable = focusable;
+      this.reset();
+      if (focusable) host.addEventListener("keydown", (event) => this._arrow(event));
+    }
+
+    reset() {
+      this.groups = [];
+      this.shown = 0;
+      this.active = null;
+      this.host.replaceChildren();
+    }
+
+    // Show the first `count` of `steps`.
+    show(steps, count) {
+      if (count === this.shown) return;
+      // Measured before writing, so that following the end costs one layout at most.
+      const follow = this.host.scrollHeight - this.host.scrollTop - this.host.clientHeight < 48;
+      if (count > this.shown) {
+        const fragment = document.createDocumentFragment();
+        for (let i = this.shown; i < count; i++) {
+          this.groups[i] = this.groups[i] || sv.stepNode(steps[i], i, this.focusable);
+          fragment.append(this.groups[i]);
+        }
+        this.host.append(fragment);
+      } else {
+        for (let i = this.shown - 1; i >= count; i--) this.groups[i].remove();
+      }
+      this.shown = count;
+      if (follow || count === 0) this.host.scrollTop = this.host.scrollHeight;
+      if (this.focusable && !(this.active && this.active.isConnected)) this._makeActive(this.host.querySelector(".sv-tok"));
+    }
+
+    // The last emitted token ended the text: say so instead of showing an empty mark.
+    markEnd(steps) {
+      for (let s = steps.length - 1; s >= 0; s--) {
+        for (let i = steps[s].tokens.length - 1; i >= 0; i--) {
+          const token = steps[s].tokens[i];
+          if (!sv.EMITTED.has(token.fate)) continue;
+          this.groups[s] = this.groups[s] || sv.stepNode(steps[s], s, this.focusable);
+          if (token.text === "") this.groups[s].children[i].classList.add("sv-eos");
+          return;
+        }
+      }
+    }
+
+    _makeActive(node) {
+      if (this.active) this.active.tabIndex = -1;
+      this.active = node;
+      if (node) node.tabIndex = 0;
+    }
+
+    focus(node) {
+      this._makeActive(node);
+      node.focus({ preventScroll: true });
+      node.scrollIntoView({ block: "nearest" });
+    }
+
+    _arrow(event) {
+      const node = event.target.closest(".sv-tok");
+      if (!node || event.ctrlKey || event.metaKey || event.altKey) return;
+      const visible = () => Array.from(this.host.querySelectorAll(".sv-tok")).filter((token) => token.offsetParent !== null);
+      const moves = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
+      let goal = null;
+      if (event.key in moves) {
+        const all = visible();
+        const at = all.indexOf(node) + moves[event.key];
+        goal = all[Math.min(Math.max(at, 0), all.length - 1)];
+      } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+        goal = nearestLine(visible(), node, event.key === "ArrowDown" ? 1 : -1);
+      } else return;
+      event.preventDefault();
+      if (goal) this.focus(goal);
+    }
+  };
+
+  function nearestLine(all, node, direction) {
+    const from = node.getBoundingClientRect();
+    let best = null;
+    let bestScore = Infinity;
+    for (const other of all) {
+      const box = other.getBoundingClientRect();
+      const down = (box.top - from.top) * direction;
+      if (down < from.height * 0.6) continue;
+      const score = down * 1000 + Math.abs(box.left - from.left);
+      if (score < bestScore) [best, bestScore] = [other, score];
+    }
+    return best;
+  }
+
+  // Running counts after every step, so that a scrubbed view knows its figures without counting again.
+  sv.Tally = class Tally {
+    constructor() {
+      const zero = { tokens: 0, steps: 0, time: 0 };
+      for (const fate of sv.FATES) zero[fate] = 0;
+      this.rows = [zero];
+    }
+
+    push(step) {
+      const row = { ...this.rows[this.rows.length - 1] };
+      for (const token of step.tokens) {
+        row[token.fate] += 1;
+        if (sv.EMITTED.has(token.fate)) row.tokens += 1;
+      }
+      row.steps += 1;
+      row.time = step.t_end;
+      this.rows.push(row);
+    }
+
+    at(count) {
+      return this.rows[Math.min(count, this.rows.length - 1)];
+    }
+  };
+})((window.specviz = window.specviz || {}));

@@ -1,0 +1,141 @@
+"""The real app in a process of its own, and chromium to look at it.
+
+Every page made here fails its test when the console shows an error or a request leaves this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import tiny_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+ARTIFACTS = ROOT / "artifacts"
+START_S = 90
+WIDE, PHONE = (1280, 900), (390, 844)
+
+sync_api = pytest.importorskip("playwright.sync_api")
+
+
+def chromium_path() -> str | None:
+    """The system's own chromium; None leaves the choice to playwright."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def start_app(log: Path, **environment: str) -> tuple[subprocess.Popen, str]:
+    """`app.py` on a free port, answering; the caller ends it.
+
+    Raises:
+        RuntimeError: it ended or did not answer in time; the message carries its log.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    own = {"GRADIO_SERVER_PORT": str(port), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "app.py"], cwd=ROOT, env=os.environ | own | environment, stdout=out, stderr=out
+        )
+    url = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return process, url
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.3)
+    stop_app(process)
+    raise RuntimeError(f"The app did not start:\n{log.read_text()}")
+
+
+def stop_app(process: subprocess.Popen) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of the page on a tiny random model that is slow enough to be stopped."""
+    folder = tiny_folder(tmp_path_factory.mktemp("tiny"), "llama", chat=True, layers=32, max_positions=2048, eos=False)
+    process, url = start_app(tmp_path_factory.mktemp("app") / "app.log", SPECVIZ_TARGET=str(folder))
+    yield url
+    stop_app(process)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[sync_api.Browser]:
+    with sync_api.sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=arguments)
+        yield browser
+        browser.close()
+
+
+class Opener:
+    """Opens pages and remembers what none of them may do."""
+
+    def __init__(self, browser: sync_api.Browser, url: str) -> None:
+        self._browser = browser
+        self.url = url
+        self.faults: list[str] = []
+        self.contexts: list[sync_api.BrowserContext] = []
+
+    def __call__(
+        self, size: tuple[int, int] = WIDE, dark: bool = False, motion: str = "reduce", ready: bool = True
+    ) -> sync_api.Page:
+        context = self._browser.new_context(
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme="dark" if dark else "light",
+            reduced_motion=motion,
+            has_touch=size == PHONE,
+        )
+        self.contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("console", lambda message: message.type == "error" and self.faults.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        page.on("request", self._request)
+        page.goto(self.url)
+        if ready:
+            page.wait_for_selector(".sv-header[data-state=ready]")
+        return page
+
+    def _request(self, request: sync_api.Request) -> None:
+        if not request.url.startswith((self.url, "data:", "blob:")):
+            self.faults.append(f"request: {request.url}")
+
+
+@pytest.fixture
+def open_page(browser: sync_api.Browser, app: str) -> Iterator[Opener]:
+    """Makes pages; afterwards no console error and no foreign request may have been seen."""
+    opener = Opener(browser, app)
+    yield opener
+    for context in opener.contexts:
+        context.close()
+    assert opener.faults == []
+
+
+@pytest.fixture
+def shot(request: pytest.FixtureRequest):
+    """Keeps a picture of a page among the artefacts, named after the test."""
+
+    def take(page: sync_api.Page, name: str = "", full: bool = True) -> None:
+        ARTIFACTS.mkdir(exist_ok=True)
+        page.screenshot(path=ARTIFACTS / f"{request.node.name}{name and f'-{name}'}.png", full_page=full)
+
+    return take

@@ -1,0 +1,392 @@
+"""The page as a person meets it: the real app, a tiny real model, chromium."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from specviz.trace import EMITTED
+from tests.browser.conftest import PHONE, ROOT, Opener, start_app, stop_app
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = (
+    "${1+1} </script><script>window.hit=1</script> <img src=x onerror='window.hit=1'> "
+    "{{7*7}} `x` \u202ertl\u202c \u0627\u0644 a\u0000b"
+)
+ENDED = ".sv-run[data-state=done]"
+
+
+def expect_recording(page: Page) -> None:
+    if page.locator(".sv-run.sv-has-run").count() == 0:
+        pytest.skip("no recorded run in assets/recorded")
+
+
+def set_slider(page: Page, name: str, value: float) -> None:
+    box = page.locator(f"#{name} input[type=number]")
+    box.fill(str(value))
+    box.press("Enter")
+
+
+def start(page: Page, prompt: str | None = "The target checks what the draft proposes", length: int = 48) -> None:
+    if prompt is not None:
+        page.fill("#sv-prompt textarea", prompt)
+    set_slider(page, "sv-length", length)
+    page.click("#sv-run-button")
+
+
+def run(page: Page, **options) -> None:
+    start(page, **options)
+    page.wait_for_selector(ENDED)
+    page.wait_for_selector("#sv-run-button:not([disabled])")
+
+
+def capture_feed(page: Page) -> None:
+    """Keep what the server sent to the run view, so that the drawing can be held against it."""
+    page.evaluate(
+        """() => { const read = window.specviz.feedReader; window.lines = [];
+        const view = JSON.parse; JSON.parse = (text, ...rest) => { const value = view(text, ...rest);
+          if (value && value.type && typeof text === 'string') window.lines.push(value); return value; }; }"""
+    )
+
+
+def test_first_paint_is_a_recording_that_plays(open_page, shot):
+    page = open_page(motion="no-preference")
+    expect_recording(page)
+    assert "Recorded on" in page.locator(".sv-run .sv-origin").inner_text()
+    tokens = page.locator(".sv-run .sv-stream .sv-tok")
+    page.wait_for_function("document.querySelectorAll('.sv-run .sv-stream .sv-tok').length > 3")
+    button = page.locator(".sv-run .sv-play")
+    if button.inner_text().strip() == "Pause":
+        button.click()
+    page.locator(".sv-run .sv-scrub").evaluate("bar => { bar.value = 0; bar.dispatchEvent(new Event('input')); }")
+    page.wait_for_function("document.querySelectorAll('.sv-run .sv-stream .sv-tok').length === 0")
+    page.locator(".sv-run .sv-speed").select_option("4")
+    button.click()
+    page.wait_for_function("document.querySelectorAll('.sv-run .sv-stream .sv-tok').length > 5")
+    page.locator(".sv-run .sv-scrub").evaluate("bar => { bar.value = 1000; bar.dispatchEvent(new Event('input')); }")
+    page.wait_for_function("document.querySelector('.sv-run .sv-scrub').value === '1000'")
+    page.wait_for_timeout(700)
+    assert tokens.count() > 10
+    shot(page)
+
+
+def test_run_matches_the_run(open_page, shot):
+    """What is drawn is what was sent: the text, the count of every fate, the figures."""
+    page = open_page()
+    capture_feed(page)
+    set_slider(page, "sv-temperature", 1)
+    run(page, length=64)
+    lines = page.evaluate("window.lines")
+    steps = [line["step"] for line in lines if line["type"] == "step"]
+    end = next(line for line in lines if line["type"] == "end")
+    tokens = [token for step in steps for token in step["tokens"]]
+    drawn = page.evaluate(
+        """() => [...document.querySelectorAll('.sv-run .sv-stream .sv-tok')].map(
+        node => [node.textContent, window.specviz.FATES.find(fate => node.classList.contains(`sv-${fate}`))])"""
+    )
+    assert drawn == [[token["text"], token["fate"]] for token in tokens]
+    assert "".join(text for text, fate in drawn if fate in EMITTED) == end["output"]["text"]
+    counts = Counter(token["fate"] for token in tokens)
+    for item in page.locator(".sv-run .sv-legend-item").all():
+        assert int(item.locator(".sv-count").inner_text()) == counts[item.get_attribute("data-fate")]
+    summary = end["summary"]
+    figure = lambda name: page.locator(f"[data-part=figure-{name}] .sv-figure-value").inner_text()  # noqa: E731
+    assert figure("speed") == f"{summary['tokens_per_second']:.1f}"
+    assert figure("perpass") == f"{summary['tokens_per_step']:.2f}"
+    assert re.sub(r"\s", "", figure("rate")) == f"{summary['acceptance_rate']['value'] * 100:.0f}%"
+    assert "Measured live on" in page.locator(".sv-run .sv-origin").inner_text()
+    page.wait_for_timeout(700)
+    shot(page)
+
+
+def test_card(open_page, shot):
+    """Hover shows, click pins, Escape closes, arrow keys move; the sentence holds the token's own numbers."""
+    page = open_page()
+    set_slider(page, "sv-temperature", 1)
+    capture_feed(page)
+    run(page, length=64)
+    steps = [line["step"] for line in page.evaluate("window.lines") if line["type"] == "step"]
+    node = page.locator(".sv-run .sv-stream .sv-rejected").first
+    step, index = int(node.get_attribute("data-step")), int(node.get_attribute("data-token"))
+    token = steps[step]["tokens"][index]
+    card = page.locator(".sv-card")
+    assert card.is_hidden()
+    node.hover()
+    card.wait_for(state="visible")
+    assert "was above p/q" in card.locator(".sv-why").inner_text()
+    assert token["u"] >= token["accept_prob"]
+    assert "replaced by" in card.inner_text()
+    assert str(token["id"]) in card.inner_text()
+    shot(page)
+    node.click()
+    page.mouse.move(5, 5)
+    assert card.is_visible()
+    before = card.inner_text()
+    page.keyboard.press("ArrowRight")
+    assert card.inner_text() != before
+    assert "resampled" in card.inner_text()
+    page.keyboard.press("Escape")
+    assert card.is_hidden()
+
+
+def test_ghosts_can_be_shown(open_page):
+    page = open_page()
+    set_slider(page, "sv-temperature", 1.5)
+    run(page, length=64)
+    ghost = page.locator(".sv-run .sv-stream .sv-discarded").first
+    assert ghost.is_hidden()
+    page.check("[data-part=ghosts]")
+    assert ghost.is_visible()
+
+
+def test_stop_and_restart(open_page, shot):
+    page = open_page()
+    for _ in range(5):
+        page.wait_for_selector("#sv-run-button:not([disabled])")
+        start(page, prompt="Keep this prompt", length=512)
+        page.wait_for_selector("#sv-stop-button:not([disabled])")
+        assert page.locator("#sv-run-button").is_disabled()
+        page.click("#sv-stop-button")
+        page.wait_for_selector(".sv-run[data-state=stopped]")
+    page.wait_for_selector("#sv-run-button:not([disabled])")
+    assert page.locator("#sv-stop-button").is_disabled()
+    assert "Stopped" in page.locator(".sv-run [data-part=state]").inner_text()
+    assert page.input_value("#sv-prompt textarea") == "Keep this prompt"
+    shot(page)
+    run(page, length=8)
+
+
+def test_second_page_waits_and_closing_frees(open_page, shot):
+    """Two pages, one device: the second sees its place, and closing the first gives it the model."""
+    first, second = open_page(), open_page()
+    start(first, length=512)
+    first.wait_for_selector(".sv-run[data-state=running]")
+    start(second, length=8)
+    second.wait_for_selector(".sv-run[data-state=waiting]")
+    second.wait_for_function("document.querySelector('.sv-run [data-part=state]').textContent.includes('line')")
+    shot(second)
+    first.close()
+    second.wait_for_selector(ENDED, timeout=4000)
+
+
+def test_bad_input_is_one_sentence_and_loses_nothing(open_page, shot):
+    page = open_page()
+    run(page, length=8)
+    drawn = page.locator(".sv-run .sv-stream").inner_text()
+    start(page, prompt="")
+    page.wait_for_selector(".sv-run[data-state=failed]")
+    assert page.locator(".sv-run [data-part=state]").inner_text().strip()
+    assert page.locator(".sv-run .sv-stream").inner_text() == drawn
+    page.wait_for_selector("#sv-run-button:not([disabled])")
+    shot(page)
+
+
+def test_race(open_page, shot):
+    page = open_page(motion="no-preference")
+    page.fill("#sv-prompt textarea", "The target checks what the draft proposes")
+    set_slider(page, "sv-length", 32)
+    capture_feed(page)
+    page.click("#sv-race-button")
+    page.wait_for_selector(".sv-race[data-state=running]")
+    shot(page, "running", full=False)
+    page.wait_for_selector(".sv-race[data-state=done]", timeout=60_000)
+    race = next(line["race"] for line in page.evaluate("window.lines") if line["type"] == "race")
+    assert page.locator(".sv-race [data-part=verdict]").inner_text() == race["verdict"]
+    assert page.locator(".sv-race [data-part=speedup]").inner_text() == f"{race['speedup']['median']:.2f}×"
+    assert "same text" in page.locator(".sv-race .sv-verdict-text").inner_text()
+    button, scrub = page.locator(".sv-race .sv-play"), page.locator(".sv-race .sv-scrub")
+    scrub.evaluate("bar => { bar.value = 0; bar.dispatchEvent(new Event('input')); }")
+    page.wait_for_function("document.querySelectorAll('.sv-lane .sv-tok').length === 0")
+    page.locator(".sv-race .sv-speed").select_option("4")
+    button.click()
+    page.wait_for_function("document.querySelectorAll('.sv-lane.sv-done').length === 2")
+    page.wait_for_function("document.querySelector('[data-part=photo]').textContent.includes('Photo finish')")
+    texts = [
+        "".join(
+            page.locator(
+                f".sv-lane-{lane} .sv-tok:not(.sv-rejected):not(.sv-discarded):not(.sv-trimmed)"
+            ).all_text_contents()
+        )
+        for lane in (0, 1)
+    ]
+    assert texts == [lane["runs"][0]["output"]["text"] for lane in race["lanes"]]
+    assert texts[0] == texts[1]
+    shot(page)
+
+
+def test_race_names_the_first_difference(open_page):
+    """Drawn from a changed copy of the recorded race, through the view's own feed."""
+    page = open_page()
+    if page.locator(".sv-race.sv-has-race").count() == 0:
+        pytest.skip("no recorded race in assets/recorded")
+    race = json.loads((ROOT / "assets" / "recorded" / "race.json").read_text())
+    race |= {
+        "same_output": False,
+        "verdict": "Speculation loses.",
+        "first_divergence": {
+            "index": 4,
+            "position": 30,
+            "ids": [1, None],
+            "texts": [" a", None],
+            "margin": 0.031,
+            "precision": "bfloat16",
+        },
+    }
+    page.evaluate(
+        """race => { const host = document.createElement('div');
+        host.innerHTML = document.querySelector('#sv-race-view .sv-race').outerHTML; document.body.append(host);
+        host.querySelectorAll('[data-part=transport], [data-part=lanes]').forEach(node => node.replaceChildren());
+        const lines = [{type: 'page', number: 1, recorded: true}, {type: 'race', race}];
+        const value = lines.map(line => JSON.stringify(line) + String.fromCharCode(10)).join('');
+        window.specviz.mountRace(host, {value}, () => {}); host.id = 'copy'; }""",
+        race,
+    )
+    same = page.locator("#copy [data-part=same]").inner_text()
+    assert same.startswith("The texts first differ at token 5 (“␣a” against the end)")
+    assert "0.031 apart in bfloat16, a numerical tie" in same
+    assert page.locator("#copy [data-part=verdict]").inner_text() == "Speculation loses."
+
+
+def test_race_stops(open_page):
+    page = open_page()
+    set_slider(page, "sv-length", 512)
+    page.click("#sv-race-button")
+    page.wait_for_selector(".sv-race[data-state=running]")
+    page.click("#sv-stop-button")
+    page.wait_for_selector(".sv-race[data-state=stopped]")
+    page.wait_for_selector("#sv-race-button:not([disabled])")
+
+
+@pytest.mark.parametrize("prompt", [HOSTILE, "A" * 1500], ids=["markup", "long"])
+def test_hostile_text(open_page, shot, prompt):
+    page = open_page()
+    run(page, prompt=prompt, length=32)
+    assert page.locator(".sv-run .sv-prompt-text").text_content() == prompt
+    assert page.evaluate("window.hit") is None
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    shot(page, full=False)
+
+
+def test_hostile_output(open_page, shot):
+    """A made run with hostile tokens goes through the very path of the recording: it is drawn as text."""
+    page = open_page()
+    run(page, length=8)
+    texts = [
+        "</script>",
+        "<img src=x onerror='window.hit=1'>",
+        "{{7*7}}",
+        "${1+1}",
+        "\u202e",
+        "abc",
+        "\u0000",
+        "\n",
+        "",
+        " ",
+        "A" * 20_000,
+    ]
+    drawn = page.evaluate(
+        """texts => { const host = document.querySelector('.sv-run .sv-stream');
+        const tokens = texts.map((text, i) => ({position: i, id: i, text, fate: 'sampled', parent: i - 1}));
+        host.append(window.specviz.stepNode({tokens}, 0, true));
+        return [...host.lastChild.children].map(node => node.textContent); }""",
+        texts,
+    )
+    assert drawn == texts
+    assert page.evaluate("window.hit") is None
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    shot(page, full=False)
+
+
+def test_too_long_a_prompt(open_page):
+    page = open_page()
+    start(page, prompt="A" * 20_000)
+    page.wait_for_selector(".sv-run[data-state=failed]")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_draft_that_cannot_be_used_is_disabled_with_its_reason(open_page):
+    page = open_page()
+    model = page.locator(".sv-draft input[value=model]")
+    assert model.is_disabled()
+    assert page.locator(".sv-draft:has(input[value=model]) .sv-draft-note").inner_text().strip()
+    page.check(".sv-draft input[value=none]")
+    run(page, length=8)
+    assert "Plain decoding" in page.locator(".sv-run .sv-what").inner_text()
+    assert page.locator(".sv-legend-item[data-fate=sampled] .sv-count").inner_text() == "8"
+
+
+def test_presets_fill_prompt_and_draft(open_page):
+    page = open_page()
+    presets = json.loads((ROOT / "assets" / "prompts.json").read_text())
+    page.get_by_role("button", name=presets[-1]["title"]).click()
+    page.wait_for_function(
+        "text => document.querySelector('#sv-prompt textarea').value === text", arg=presets[-1]["prompt"]
+    )
+    assert page.locator(".sv-draft input:checked").get_attribute("value") == presets[-1]["draft"]
+    assert page.locator("#sv-note").inner_text() == presets[-1]["note"]
+
+
+def test_charts(open_page):
+    page = open_page()
+    run(page, length=48)
+    page.wait_for_selector("[data-part=chart-steps] .main-svg")
+    page.wait_for_selector("[data-part=chart-position] .main-svg")
+    steps = int(page.locator("[data-part=figure-perpass] .sv-figure-note").inner_text().split(", ")[1].split()[0])
+    page.wait_for_function("n => document.querySelector('[data-part=chart-steps]').data[0].x.length === n", arg=steps)
+    ink = page.evaluate("document.querySelector('[data-part=chart-steps]').layout.font.color")
+    page.evaluate("document.body.classList.toggle('dark')")
+    page.wait_for_function(
+        "ink => document.querySelector('[data-part=chart-steps]').layout.font.color !== ink", arg=ink
+    )
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_phone(open_page, shot, dark):
+    page = open_page(PHONE, dark=dark)
+    assert page.locator("#sv-gamma").is_hidden()
+    page.click(".sv-fold")
+    assert page.locator("#sv-gamma").is_visible()
+    set_slider(page, "sv-temperature", 1)
+    run(page, length=32)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.click(".sv-fold")
+    page.locator(".sv-run .sv-stream .sv-tok:visible").first.tap()
+    card = page.locator(".sv-card")
+    card.wait_for(state="visible")
+    box = card.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= PHONE[0]
+    shot(page, "card", full=False)
+    page.keyboard.press("Escape")
+    page.wait_for_timeout(600)
+    shot(page)
+
+
+@pytest.mark.real_model
+def test_bundled_model(browser, tmp_path, shot):
+    """The default model on the default page, from the loading header to the last token."""
+    process, url = start_app(tmp_path / "app.log", SPECVIZ_DTYPE="float32")
+    opener = Opener(browser, url)
+    try:
+        page = opener(ready=False)
+        page.wait_for_selector(".sv-run .sv-stream .sv-tok, .sv-run[data-state=empty]")
+        page.wait_for_selector(".sv-header[data-state=ready]", timeout=180_000)
+        start(page, prompt="Explain what a hash table is.", length=24)
+        page.wait_for_selector(ENDED, timeout=180_000)
+        assert "hash table" in page.locator(".sv-run .sv-stream").inner_text()
+        assert "SmolLM2" in page.locator(".sv-run .sv-what").inner_text()
+        page.wait_for_timeout(700)
+        shot(page)
+        assert opener.faults == []
+    finally:
+        for context in opener.contexts:
+            context.close()
+        stop_app(process)
