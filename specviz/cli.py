@@ -166,7 +166,7 @@ def run(models: dict[str, Any], settings: dict[str, Any], prompt: PromptText, js
         for step in decoding:
             console.print(coloured(step, console.is_terminal), end="", soft_wrap=True)
         console.print("\n")
-        console.print(run_summary(decoding.run))
+        console.print(run_summary(decoding.run), soft_wrap=True)
         write_json(json_file, decoding.run.to_dict())
 
 
@@ -194,7 +194,7 @@ def race(
 
             result = lab.race(engine, text, rounds=rounds, progress=show, **settings)
         console.print(race_summary(result))
-        console.print(result.verdict)
+        console.print(result.verdict, soft_wrap=True)
         write_json(json_file, result.to_dict())
 
 

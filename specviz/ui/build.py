@@ -50,7 +50,7 @@ def _buttons(busy: bool) -> list[Any]:
     return [gr.update(interactive=not busy), gr.update(interactive=busy), gr.update(interactive=not busy)]
 
 
-def _create_ask(presets: list[dict[str, str]]) -> tuple[Ask, list[gr.Button], gr.HTML]:
+def _create_ask(presets: list[dict[str, Any]]) -> tuple[Ask, list[gr.Button], gr.HTML]:
     first = presets[0]["prompt"] if presets else ""
     prompt = gr.Textbox(
         first, label="Prompt", lines=4, max_lines=8, placeholder="What should the model write?", elem_id="sv-prompt"
@@ -121,12 +121,13 @@ def _wire_status(demo: gr.Blocks, timer: gr.Timer, host: Any, view: StatusView, 
 
 
 def _wire_presets(
-    chips: list[gr.Button], presets: list[dict[str, str]], ask: Ask, note: gr.HTML, controls: Controls
+    chips: list[gr.Button], presets: list[dict[str, Any]], ask: Ask, note: gr.HTML, controls: Controls
 ) -> None:
-    """A preset fills the prompt and the draft type, in the browser alone."""
+    """A preset fills the prompt, draft type, gamma and temperature, in the browser alone."""
+    filled = [controls.draft, controls.gamma, controls.temperature]
     for chip, preset in zip(chips, presets, strict=True):
-        row = json.dumps([preset["prompt"], preset["draft"], preset["note"]])
-        chip.click(None, None, [ask.prompt, controls.draft, note], js=f"() => {row}", **QUIET)
+        row = json.dumps([preset[name] for name in ("prompt", "note", "draft", "gamma", "temperature")])
+        chip.click(None, None, [ask.prompt, note, *filled], js=f"() => {row}", **QUIET)
 
 
 def _wire_jobs(

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from specviz import trace
+from specviz.lab.race import Race
 from specviz.ui import plots
 from specviz.ui.feed import Feed, run_events
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-RACE_SCHEMA = "specviz.race/1"
 
 log = logging.getLogger(__name__)
 
@@ -43,15 +43,16 @@ def race_feed(path: Path = ASSETS / "recorded" / "race.json") -> str:
     data = _read(path)
     if data is None:
         return feed.text
-    if not isinstance(data, dict) or data.get("schema") != RACE_SCHEMA:
-        log.warning("The recorded race %s is left out: it is not of schema %s.", path, RACE_SCHEMA)
+    try:
+        race = Race.from_dict(data).shown_only()
+    except ValueError as error:
+        log.warning("The recorded race %s is left out: %s", path, error)
         return feed.text
-    lanes = [lane | {"runs": [lane["runs"][lane.get("shown", 0)]], "shown": 0} for lane in data["lanes"]]
-    return feed.add({"type": "race", "race": data | {"lanes": lanes}})
+    return feed.add({"type": "race", "race": race.to_dict()})
 
 
-def prompts(path: Path = ASSETS / "prompts.json") -> list[dict[str, str]]:
-    """The presets of the page: a list of {title, prompt, draft, note}."""
+def prompts(path: Path = ASSETS / "prompts.json") -> list[dict[str, Any]]:
+    """The presets of the page: a list of {title, prompt, draft, gamma, temperature, note}."""
     return _read(path) or []
 
 

@@ -5,24 +5,15 @@ Every page made here fails its test when the console shows an error or a request
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.app import ROOT, start_app, stop_app
 from tests.tiny import tiny_folder
 
-ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "artifacts"
-START_S = 90
 WIDE, PHONE = (1280, 900), (390, 844)
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -31,41 +22,6 @@ sync_api = pytest.importorskip("playwright.sync_api")
 def chromium_path() -> str | None:
     """The system's own chromium; None leaves the choice to playwright."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-def start_app(log: Path, **environment: str) -> tuple[subprocess.Popen, str]:
-    """`app.py` on a free port, answering; the caller ends it.
-
-    Raises:
-        RuntimeError: it ended or did not answer in time; the message carries its log.
-    """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    own = {"GRADIO_SERVER_PORT": str(port), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            [sys.executable, "app.py"], cwd=ROOT, env=os.environ | own | environment, stdout=out, stderr=out
-        )
-    url = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return process, url
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.3)
-    stop_app(process)
-    raise RuntimeError(f"The app did not start:\n{log.read_text()}")
-
-
-def stop_app(process: subprocess.Popen) -> None:
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture(scope="session")

@@ -332,6 +332,8 @@ def test_presets_fill_prompt_and_draft(open_page):
     )
     assert page.locator(".sv-draft input:checked").get_attribute("value") == presets[-1]["draft"]
     assert page.locator("#sv-note").inner_text() == presets[-1]["note"]
+    assert float(page.locator("#sv-gamma input[type=number]").input_value()) == presets[-1]["gamma"]
+    assert float(page.locator("#sv-temperature input[type=number]").input_value()) == presets[-1]["temperature"]
 
 
 def test_charts(open_page):

@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
-import socket
-import subprocess
-import sys
-import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 
+from tests.app import ROOT, start_app, stop_app
 from tests.tiny import tiny_folder
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     folder = tiny_folder(tmp_path_factory.mktemp("models") / "tiny", "llama", chat=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = os.environ | {"SPECVIZ_TARGET": str(folder), "GRADIO_SERVER_PORT": str(port)}
-    # From another folder: nothing may depend on where it is started.
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / "app.py")],
-        env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    address = f"http://127.0.0.1:{port}"
-    for _ in range(300):
-        try:
-            urllib.request.urlopen(address, timeout=2).close()
-            break
-        except (urllib.error.URLError, ConnectionError):
-            assert process.poll() is None, process.stdout.read()
-            time.sleep(0.2)
+    # It runs in another folder than its own: nothing may depend on where it is started.
+    process, address = start_app(tmp_path_factory.mktemp("app") / "app.log", SPECVIZ_TARGET=str(folder))
     yield address
-    process.terminate()
-    process.wait(10)
+    stop_app(process)
 
 
 def get(url: str) -> tuple[int, bytes]:

@@ -9,11 +9,15 @@ from collections.abc import Iterator
 import pytest
 
 from specviz import trace
+from specviz.lab.race import Race
+from specviz.lab.race import race as lab_race
 from specviz.settings import DRAFTS, Settings
+from specviz.summary import summarise
 from specviz.ui import plots, recorded
 from specviz.ui.controls import DRAFT_WORDS, Controls, values
 from specviz.ui.feed import Feed, run_events
 from specviz.ui.pages import Pages
+from tests.conftest import tiny_engine
 
 SUMMARY = {
     "by_position": [
@@ -124,19 +128,28 @@ def test_a_bad_recording_leaves_the_pane_empty(tmp_path, content):
 
 def test_recorded_race_keeps_the_shown_run_alone(tmp_path):
     path = tmp_path / "race.json"
-    lanes = [{"name": "none", "runs": ["a", "b", "c"], "shown": 1}]
-    path.write_text(json.dumps({"schema": recorded.RACE_SCHEMA, "lanes": lanes}))
-    race = json.loads(recorded.race_feed(path).splitlines()[1])["race"]
-    assert race["lanes"] == [{"name": "none", "runs": ["b"], "shown": 0}]
+    race = lab_race(tiny_engine(), "the draft", rounds=3, max_new_tokens=6)
+    path.write_text(race.to_json())
+    shown = Race.from_dict(json.loads(recorded.race_feed(path).splitlines()[1])["race"])
+    assert [lane.runs for lane in shown.lanes] == [[lane.runs[lane.shown]] for lane in race.lanes]
+
+
+def test_recordings_that_ship_are_real_and_whole():
+    run = trace.Run.from_json((recorded.ASSETS / "recorded" / "run.json").read_text())
+    race = Race.from_json((recorded.ASSETS / "recorded" / "race.json").read_text())
+    assert run.output.finish_reason in ("eos", "length")
+    assert run.summary == summarise(run.steps)
+    assert [lane.draft for lane in race.lanes] == ["none", "ngram"]
+    assert race.rounds >= 3
 
 
 def test_presets_can_be_run():
     presets = recorded.prompts()
     assert len(presets) >= 2
     for preset in presets:
-        assert set(preset) == {"title", "prompt", "draft", "note"}
-        assert all(isinstance(text, str) and text.strip() for text in preset.values())
-        Settings.of(draft=preset["draft"])
+        assert set(preset) == {"title", "prompt", "draft", "gamma", "temperature", "note"}
+        assert all(preset[name].strip() for name in ("title", "prompt", "note"))
+        Settings.of(**{name: preset[name] for name in ("draft", "gamma", "temperature")})
 
 
 def test_controls_give_settings_that_hold():

@@ -15,7 +15,7 @@ import gradio as gr
 STATIC = Path(__file__).resolve().parents[1] / "static"
 
 #: In the order they depend on one another.
-SCRIPTS = ("base", "player", "tokens", "explain", "card", "charts", "run", "race", "status")
+SCRIPTS = ("base", "player", "tokens", "explain", "card", "charts", "pane", "run", "race", "status")
 
 
 def _mount(function: str) -> str:

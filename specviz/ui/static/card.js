@@ -64,12 +64,12 @@
     // Under the token where there is room, else over it; on a narrow screen CSS docks it to the bottom edge.
     _place(node) {
       if (!this.root.offsetParent) {
-      // Docked by CSS: only see to it that the card does not cover its own token.
-      const top = node.getBoundingClientRect().top;
-      if (top > window.innerHeight - this.root.offsetHeight - 48) window.scrollBy(0, top - window.innerHeight * 0.18);
-      return;
-    }
-    const frame = this.root.offsetParent.getBoundingClientRect();
+        // Docked by CSS: only see to it that the card does not cover its own token.
+        const top = node.getBoundingClientRect().top;
+        if (top > window.innerHeight - this.root.offsetHeight - 48) window.scrollBy(0, top - window.innerHeight * 0.18);
+        return;
+      }
+      const frame = this.root.offsetParent.getBoundingClientRect();
       const box = node.getClientRects()[0] || node.getBoundingClientRect();
       const width = this.root.offsetWidth;
       const height = this.root.offsetHeight;

@@ -44,48 +44,19 @@
     }
   }
 
-  class RaceView {
+  class RaceView extends sv.Pane {
     constructor(root) {
-      this.root = root;
-      this.part = (name) => root.querySelector(`[data-part="${name}"]`);
+      super(root);
       this.lanes = [];
       this.player = new sv.Player(this);
       this.transport = new sv.Transport(this.part("transport"), this.player, "Race");
       this.transport.changed();
-      this.pull = sv.feedReader({ onStart: (page) => this._start(page), onEvent: (event) => this._event(event) });
+      this.listen();
     }
 
     _start(page) {
-      this.recorded = Boolean(page.recorded);
-      if (this.recorded) return;
-      this.player.pause();
-      this._state("waiting", "Sent to the model…");
-      sv.reveal(this.root);
-    }
-
-    _state(kind, sentence, share) {
-      this.root.dataset.state = kind;
-      this.part("state").textContent = sentence;
-      const bar = this.part("bar");
-      bar.hidden = share === undefined;
-      if (share !== undefined) bar.value = share;
-    }
-
-    _event(event) {
-      const handler = this[`_on_${event.type}`];
-      if (handler) handler.call(this, event);
-    }
-
-    _on_queued({ position }) {
-      this._state("waiting", position > 0 ? `Waiting in line: ${position === 1 ? "1 run is" : `${position} runs are`} before yours.` : "Next in line.");
-    }
-
-    _on_loading({ stage, done, total }) {
-      this._state("waiting", `${stage}${total ? ` ${sv.megabytes(done)} of ${sv.megabytes(total)}` : ""}`, total ? done / total : undefined);
-    }
-
-    _on_error({ message }) {
-      this._state("failed", message);
+      if (!page.recorded) this.player.pause();
+      super._start(page);
     }
 
     _on_stopped() {
@@ -106,8 +77,7 @@
       this._results(race);
       this.root.classList.add("sv-has-race");
       this.root.classList.toggle("sv-is-recorded", this.recorded);
-      const device = this.lanes[0].run.device;
-      this.part("origin").textContent = `${this.recorded ? `Recorded on ${device.name}, ${sv.day(race.created_at)}` : `Measured live on ${device.name}`} · ${device.dtype}`;
+      this._origin(this.lanes[0].run.device, race.created_at);
       this._state(this.recorded ? "recorded" : "done", this.recorded ? "A recorded race. Press Play to replay it, or Race to measure your own prompt." : "Measured. Both lanes are replayed on one clock.");
       this.player.load(items);
       if (this.recorded || sv.stillMotion()) this.player.seek(this.player.length);
@@ -169,9 +139,5 @@
     }
   }
 
-  sv.mountRace = function (element, props, watch) {
-    const view = new RaceView(element.querySelector(".sv-race"));
-    watch("value", () => view.pull(props.value));
-    view.pull(props.value);
-  };
+  sv.mountRace = sv.mountPane(RaceView, ".sv-race");
 })((window.specviz = window.specviz || {}));

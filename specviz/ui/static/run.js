@@ -12,11 +12,10 @@
     error: "The run ended with an error.",
   };
 
-  class RunView {
+  class RunView extends sv.Pane {
     constructor(root) {
-      this.root = root;
-      const part = (name) => root.querySelector(`[data-part="${name}"]`);
-      this.part = part;
+      super(root);
+      const part = this.part;
       this.stream = new sv.TokenStream(part("stream"), true);
       this.player = new sv.Player(this);
       this.transport = new sv.Transport(part("transport"), this.player, "Run");
@@ -26,8 +25,8 @@
       this.transport.changed();
       this._legend();
       this._reset();
-      this.pull = sv.feedReader({ onStart: (page) => this._start(page), onEvent: (event) => this._event(event) });
       part("ghosts").addEventListener("change", (event) => root.classList.toggle("sv-ghosts", event.target.checked));
+      this.listen();
     }
 
     _reset() {
@@ -52,27 +51,6 @@
       }
     }
 
-    _start(page) {
-      this.recorded = Boolean(page.recorded);
-      if (this.recorded) return;
-      this._state("waiting", "Sent to the model…");
-      sv.reveal(this.root);
-    }
-
-    // `kind` names the look: recorded, waiting, running, done, stopped, failed.
-    _state(kind, sentence, share) {
-      this.root.dataset.state = kind;
-      this.part("state").textContent = sentence;
-      const bar = this.part("bar");
-      bar.hidden = share === undefined;
-      if (share !== undefined) bar.value = share;
-    }
-
-    _event(event) {
-      const handler = this[`_on_${event.type}`];
-      if (handler) handler.call(this, event);
-    }
-
     _on_figure({ name, figure }) {
       if (name === "steps") this.stepChart.setFigure(figure);
       else {
@@ -81,19 +59,9 @@
       }
     }
 
-    _on_queued({ position }) {
-      const ahead = position === 1 ? "1 run is" : `${position} runs are`;
-      this._state("waiting", position > 0 ? `Waiting in line: ${ahead} before yours.` : "Next in line.");
-    }
-
-    _on_loading({ stage, done, total }) {
-      const amount = total ? ` ${sv.megabytes(done)} of ${sv.megabytes(total)}` : "";
-      this._state("waiting", `${stage}${amount}`, total ? done / total : undefined);
-    }
-
     _on_error({ message }) {
       if (this.player.live) this.player.endLive();
-      this._state("failed", message);
+      super._on_error({ message });
     }
 
     _on_stopped() {
@@ -112,7 +80,7 @@
         sv.draftName(run.settings.draft) + (run.settings.gamma ? `, gamma ${run.settings.gamma}` : ""),
         `temperature ${run.settings.temperature}`,
       ].join(" · ");
-      this.part("origin").textContent = `${this.recorded ? `Recorded on ${run.device.name}, ${sv.day(run.created_at)}` : `Measured live on ${run.device.name}`} · ${run.device.dtype}`;
+      this._origin(run.device, run.created_at);
       this.part("chart-position").parentElement.classList.add("sv-chart-empty");
       if (this.recorded) {
         this._state("recorded", "A recorded run: nothing has to load to watch it. Press Run for one of your own.");
@@ -182,9 +150,5 @@
     }
   }
 
-  sv.mountRun = function (element, props, watch) {
-    const view = new RunView(element.querySelector(".sv-run"));
-    watch("value", () => view.pull(props.value));
-    view.pull(props.value);
-  };
+  sv.mountRun = sv.mountPane(RunView, ".sv-run");
 })((window.specviz = window.specviz || {}));

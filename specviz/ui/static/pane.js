@@ -1,0 +1,63 @@
+// What the panes for a run and for a race share: their parts, their state line, and the events that come before data.
+// Held by tests/browser/test_page.py.
+(function (sv) {
+  "use strict";
+
+  sv.Pane = class Pane {
+    constructor(root) {
+      this.root = root;
+      this.part = (name) => root.querySelector(`[data-part="${name}"]`);
+    }
+
+    // To be called once everything that handlers use is there.
+    listen() {
+      this.pull = sv.feedReader({ onStart: (page) => this._start(page), onEvent: (event) => this._event(event) });
+    }
+
+    // `kind` names the look: recorded, waiting, running, done, stopped, failed; `share` fills the bar.
+    _state(kind, sentence, share) {
+      this.root.dataset.state = kind;
+      this.part("state").textContent = sentence;
+      const bar = this.part("bar");
+      bar.hidden = share === undefined;
+      if (share !== undefined) bar.value = share;
+    }
+
+    _start(page) {
+      this.recorded = Boolean(page.recorded);
+      if (this.recorded) return;
+      this._state("waiting", "Sent to the model…");
+      sv.reveal(this.root);
+    }
+
+    _event(event) {
+      const handler = this[`_on_${event.type}`];
+      if (handler) handler.call(this, event);
+    }
+
+    _on_queued({ position }) {
+      const ahead = position === 1 ? "1 run is" : `${position} runs are`;
+      this._state("waiting", position > 0 ? `Waiting in line: ${ahead} before yours.` : "Next in line.");
+    }
+
+    _on_loading({ stage, done, total }) {
+      const amount = total ? ` ${sv.megabytes(done)} of ${sv.megabytes(total)}` : "";
+      this._state("waiting", `${stage}${amount}`, total ? done / total : undefined);
+    }
+
+    _on_error({ message }) {
+      this._state("failed", message);
+    }
+
+    _origin(device, day) {
+      const where = this.recorded ? `Recorded on ${device.name}, ${sv.day(day)}` : `Measured live on ${device.name}`;
+      this.part("origin").textContent = `${where} · ${device.dtype}`;
+    }
+  };
+
+  sv.mountPane = (View, selector) => (element, props, watch) => {
+    const view = new View(element.querySelector(selector));
+    watch("value", () => view.pull(props.value));
+    view.pull(props.value);
+  };
+})((window.specviz = window.specviz || {}));
