@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from specviz.errors import NumericsError
 from specviz.settings import Settings
-
-#: A nucleus is searched among this many tokens before a whole row is sorted (a sort of 49,152 costs milliseconds).
-NUCLEUS_GUESS = 1024
 
 
 class Warp:
@@ -99,14 +97,21 @@ def truncate(logits: Tensor, top_k: int = 0, top_p: float = 1.0, min_p: float = 
 
 
 def _nucleus(row: Tensor, top_p: float) -> Tensor:
-    # Row by row: whether one row needs the full sort must not change how ties fall in its neighbours.
-    best = row.topk(min(NUCLEUS_GUESS, len(row)))
-    if best.values.sum() < top_p and len(best.values) < len(row):
-        best = row.sort(descending=True)
-    before = best.values.cumsum(0) - best.values
-    keep = before < top_p
-    keep[0] = True
-    return torch.zeros_like(row).scatter_(0, best.indices[keep], best.values[keep])
+    # Tokens below (1 - top_p) / vocabulary weigh less than 1 - top_p together, so none of them can be needed to reach
+    # top_p: leaving them out is exact, and sorts hundreds of values instead of 49,152.
+    best = _descending(row[row >= (1 - top_p) / len(row)])
+    size = max(1, int((best.cumsum(0) - best < top_p).sum()))
+    keep = row >= best[size - 1]
+    if ties := int(keep.sum()) - size:
+        keep[(row == best[size - 1]).nonzero()[-ties:, 0]] = False
+    return row * keep
+
+
+def _descending(values: Tensor) -> Tensor:
+    # numpy sorts bare values several times as fast as torch, which sorts their indices along.
+    if values.device.type == "cpu":
+        return torch.from_numpy(np.sort(values.numpy())[::-1].copy())
+    return values.sort(descending=True).values
 
 
 def draw(weights: Tensor, u: float) -> int:

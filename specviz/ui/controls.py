@@ -15,7 +15,11 @@ from specviz.settings import GAMMA_MAX, GAMMA_MIN, Settings
 from specviz.ui.components import DraftPicker, Fold
 
 DRAFT_WORDS = (
-    ("ngram", "N-gram lookup", "Copies what followed the same words earlier in the text. Costs nothing."),
+    (
+        "ngram",
+        "N-gram lookup",
+        "Copies what followed the same words earlier in the text. Drafting costs next to nothing.",
+    ),
     ("ngram-smoothed", "Smoothed n-gram", "A small statistical model (Kneser–Ney) of the text so far, with a real q."),
     ("model", "Draft model", "A smaller language model that shares the target's tokenizer."),
     ("none", "Plain decoding", "No draft: one token for each target pass. The baseline."),

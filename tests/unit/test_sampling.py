@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specviz.engine.sampling import NUCLEUS_GUESS, Uniforms, Warp, draw, truncate
+from specviz.engine.sampling import Uniforms, Warp, draw, truncate
 from specviz.errors import NumericsError
 from specviz.settings import Settings
 
@@ -40,12 +40,13 @@ def test_top_p_keeps_the_smallest_set_that_reaches_the_mass():
     torch.testing.assert_close(probs, torch.tensor([[0.625, 0.375, 0, 0]]))
 
 
-def test_a_wide_nucleus_is_the_same_as_by_sorting_the_whole_row():
-    logits = torch.randn(2, 4 * NUCLEUS_GUESS, generator=torch.Generator().manual_seed(0)) * 0.1
-    probs = truncate(logits, top_p=0.9)[0]
+@pytest.mark.parametrize("top_p", [0.01, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("spread", [0.01, 1.0, 8.0])
+def test_the_nucleus_is_that_of_sorting_the_whole_row(top_p, spread):
+    logits = spread * torch.randn(1, 5000, generator=torch.Generator().manual_seed(0))
     best, order = logits[0].softmax(0).sort(descending=True)
-    kept = order[: int((best.cumsum(0) - best < 0.9).sum())]
-    assert set(probs.nonzero()[:, 0].tolist()) == set(kept.tolist())
+    kept = order[: int((best.cumsum(0) - best < top_p).sum())]
+    assert set(truncate(logits, top_p=top_p)[0].nonzero()[:, 0].tolist()) == set(kept.tolist())
 
 
 def test_min_p_cuts_relative_to_the_best():
