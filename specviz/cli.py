@@ -194,7 +194,7 @@ def race(
 
             result = lab.race(engine, text, rounds=rounds, progress=show, **settings)
         console.print(race_summary(result))
-        console.print(result.verdict, soft_wrap=True)
+        console.print(visible(result.verdict), soft_wrap=True)
         write_json(json_file, result.to_dict())
 
 

@@ -19,6 +19,13 @@ GAMMA_MIN, GAMMA_MAX = 1, 16
 TEMPERATURE_MAX = 100.0  # the page offers 0 to 2; the engine is tested up to here
 SEED_MAX = 2**63 - 1
 DRAFTS = ("none", "ngram", "ngram-smoothed", "model")
+#: What the draft types are called in sentences.
+TITLES = {
+    "none": "plain decoding",
+    "ngram": "n-gram lookup",
+    "ngram-smoothed": "smoothed n-gram drafting",
+    "model": "the draft model",
+}
 RULES = ("rejection",)
 
 
@@ -96,6 +103,8 @@ def _number(name: str, low: float, high: float, what: str = ""):
 
 def _integer(name: str, low: int, high: int | None = None, what: str = ""):
     def check(value: Any) -> int:
+        if value is None:
+            raise SettingsError(f"{name} is empty: give a whole number.")
         whole = (
             isinstance(value, numbers.Real)
             and not isinstance(value, bool)

@@ -37,7 +37,7 @@ def summarise(steps: Sequence[Step]) -> Summary:
 
 def acceptance_rate(steps: Sequence[Step]) -> Interval:
     """accepted / (accepted + rejected), with the percentile bootstrap over steps (Efron 1979): tests within a step
-    depend on each other, steps much less."""
+    depend on each other, steps much less. Where every resample is alike, the Wilson interval of the tests."""
     counts = np.array([_counts(step) for step in steps], dtype=np.int64).reshape(-1, 2)
     accepted, tested = counts.sum(0)
     if not tested:
@@ -46,6 +46,8 @@ def acceptance_rate(steps: Sequence[Step]) -> Interval:
     draws = counts[rng.integers(0, len(counts), (RESAMPLES, len(counts)))].sum(1)
     rates = draws[draws[:, 1] > 0]
     low, high = np.quantile(rates[:, 0] / rates[:, 1], [0.025, 0.975])
+    if low == high:  # all steps alike, one step above all: resampling them says nothing about chance
+        low, high = wilson(int(accepted), int(tested))
     return Interval(float(accepted / tested), float(low), float(high))
 
 

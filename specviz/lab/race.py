@@ -17,7 +17,7 @@ import torch
 
 from specviz.engine.engine import Engine
 from specviz.errors import SettingsError, SpecvizError
-from specviz.settings import Settings
+from specviz.settings import TITLES, Settings
 from specviz.trace import Document, Run
 
 SCHEMA = "specviz.race/1"
@@ -183,8 +183,7 @@ def _lane(name: str, runs: list[Run]) -> Lane:
     rates = [run.summary.tokens_per_second for run in runs]
     shown = rates.index(statistics.median_low(rates))
     prefill = [run.prefill.target_s + run.prefill.draft_s for run in runs]
-    title = "plain decoding" if name == PLAIN else name
-    return Lane(title, name, Spread.of(rates), Spread.of(prefill), runs, shown)
+    return Lane(TITLES[name], name, Spread.of(rates), Spread.of(prefill), runs, shown)
 
 
 def _judge(engine: Engine, settings: Settings, order: list[list[str]], lanes: list[Lane]) -> Race:
@@ -204,30 +203,52 @@ def _judge(engine: Engine, settings: Settings, order: list[list[str]], lanes: li
         speedup=speedup,
         same_output=same,
         first_divergence=difference,
-        verdict=verdict(lanes, speedup, same, settings.ignore_eos),
+        verdict=verdict(lanes, speedup, same, difference, settings.ignore_eos),
     )
 
 
-def verdict(lanes: Sequence[Lane], speedup: Spread, same_output: bool | None, ignore_eos: bool) -> str:
+def verdict(
+    lanes: Sequence[Lane],
+    speedup: Spread,
+    same_output: bool | None,
+    difference: Divergence | None,
+    ignore_eos: bool,
+) -> str:
     """The result in words, also when speculation loses, and which of its two factors decided."""
     plain, draft = (lane.runs[lane.shown] for lane in lanes)
-    rounds = len(lanes[0].runs)
-    span = f"{speedup.low:.2f} to {speedup.high:.2f} over {rounds} rounds" if rounds > 1 else "one round"
-    name = lanes[1].name
-    if speedup.low > 1:
-        opening = f"Speculation wins: {name} is {speedup.median:.2f} times as fast as plain decoding ({span})."
+    rounds, name = len(lanes[0].runs), lanes[1].name
+    speed = f"{speedup.median:.2f} times the speed of plain decoding"
+    span = f"{speedup.low:.2f} to {speedup.high:.2f} over {rounds} rounds"
+    if rounds == 1:
+        opening = f"In this one round {name} ran at {speed}; one round is too few to call it."
+    elif speedup.low > 1:
+        opening = f"Speculation wins: {name} runs at {speed} ({span})."
     elif speedup.high < 1:
-        opening = f"Speculation loses: {name} runs at {speedup.median:.2f} times the speed of plain decoding ({span})."
+        opening = f"Speculation loses: {name} runs at {speed} ({span})."
     else:
-        opening = f"Too close to call: {name} runs at {speedup.median:.2f} times the speed of plain decoding ({span})."
+        opening = f"Too close to call: {name} runs at {speed} ({span})."
     cost = _seconds_per_step(draft) / _seconds_per_step(plain)
     gain = draft.summary.tokens_per_step
     sentences = [opening, f"A step gives {gain:.2f} tokens and takes {cost:.2f} times as long as a plain one."]
-    if same_output is not None:
-        sentences.append("Both wrote the same text." if same_output else "The texts differ.")
+    if same_output:
+        sentences.append("Both wrote the same text.")
+    if difference is not None:
+        sentences.append(_explain(difference))
     if ignore_eos:
         sentences.append("The end of the answer was ignored, to force equal lengths.")
     return " ".join(sentences)
+
+
+def _explain(difference: Divergence) -> str:
+    """Where the texts part and why that is no fault of speculation, when it is not."""
+    texts = " against ".join("the end" if text is None else repr(text) for text in difference.texts)
+    where = (
+        f"The texts part at token {difference.index + 1} ({texts}), where the target's two best logits are "
+        f"{difference.margin:.3f} apart in {difference.precision}"
+    )
+    if difference.precision == "float32":
+        return f"{where}."
+    return f"{where}: a pass over several tokens rounds differently from one over a single token. In float32 the ids agree."
 
 
 def _seconds_per_step(run: Run) -> float:

@@ -53,7 +53,13 @@ def _buttons(busy: bool) -> list[Any]:
 def _create_ask(presets: list[dict[str, Any]]) -> tuple[Ask, list[gr.Button], gr.HTML]:
     first = presets[0]["prompt"] if presets else ""
     prompt = gr.Textbox(
-        first, label="Prompt", lines=4, max_lines=8, placeholder="What should the model write?", elem_id="sv-prompt"
+        first,
+        label="Prompt",
+        info="Shift+Enter runs it",
+        lines=6,
+        max_lines=6,
+        placeholder="What should the model write?",
+        elem_id="sv-prompt",
     )
     with gr.Row(elem_classes="sv-buttons"):
         run = gr.Button("Run", variant="primary", elem_id="sv-run-button")
@@ -88,6 +94,7 @@ def build(host: Any) -> gr.Blocks:
                 race_view = RaceView(recorded.race_feed(), elem_id="sv-race-view")
         timer = gr.Timer(TICK_S)
         refresh = _wire_status(demo, timer, host, status, controls)
+        _wire_prompt(demo, ask)
         _wire_presets(chips, presets, ask, note, controls)
         _wire_jobs(demo, pages, ask, controls, run_view, race_view, refresh)
     return demo
@@ -118,6 +125,14 @@ def _wire_status(demo: gr.Blocks, timer: gr.Timer, host: Any, view: StatusView, 
     timer.tick(**event)
     demo.load(**event)
     return event
+
+
+def _wire_prompt(demo: gr.Blocks, ask: Ask) -> None:
+    """The prompt outlives a reload of the page, in the browser alone."""
+    keep = "text => { sessionStorage.setItem('specviz-prompt', text); }"
+    ask.prompt.change(None, ask.prompt, None, js=keep, **QUIET)
+    restore = "text => sessionStorage.getItem('specviz-prompt') ?? text"
+    demo.load(None, ask.prompt, ask.prompt, js=restore, **QUIET)
 
 
 def _wire_presets(

@@ -96,9 +96,9 @@ def create_controls() -> Controls:
             elem_id="sv-length",
         )
         with gr.Accordion("More settings", open=False, elem_id="sv-more"):
-            seed = gr.Number(default.seed, label="Seed", precision=0, minimum=0, elem_id="sv-seed")
+            seed = gr.Number(default.seed, label="Seed", precision=0, elem_id="sv-seed")
             top_p = gr.Slider(0, 1, default.top_p, step=0.01, label="Top-p", info="1 is off", elem_id="sv-top-p")
-            top_k = gr.Number(default.top_k, label="Top-k", info="0 is off", precision=0, minimum=0, elem_id="sv-top-k")
+            top_k = gr.Number(default.top_k, label="Top-k", info="0 is off", precision=0, elem_id="sv-top-k")
             chat = gr.Checkbox(
                 default.chat is not False,
                 label="Chat template",

@@ -65,7 +65,14 @@ def acceptance_per_step() -> dict[str, Any]:
         barmode="stack",
         bargap=0.15,
         xaxis={"title": {"text": "step"}, "rangemode": "tozero", "tickformat": "d", "showgrid": False},
-        yaxis={"title": {"text": "draft tokens"}, "rangemode": "tozero", "tickformat": "d", "nticks": 6},
+        yaxis={
+            "title": {"text": "draft tokens"},
+            "rangemode": "tozero",
+            "autorangeoptions": {"include": 4},  # a run without drafts would get the ticks 0, 0, 0, 1, 1
+            "tickformat": "d",
+            "nticks": 6,
+            "autorangeoptions": {"include": 4},  # else a run without drafts gets ticks 0, 0, 0, 1, 1
+        },
         yaxis2={
             "overlaying": "y",
             "side": "right",

@@ -25,10 +25,16 @@ def chromium_path() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of the page on a tiny random model that is slow enough to be stopped."""
-    folder = tiny_folder(tmp_path_factory.mktemp("tiny"), "llama", chat=True, layers=32, max_positions=2048, eos=False)
-    process, url = start_app(tmp_path_factory.mktemp("app") / "app.log", SPECVIZ_TARGET=str(folder))
+def slow_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random model that is slow enough to be stopped."""
+    folder = tmp_path_factory.mktemp("tiny")
+    return tiny_folder(folder, "llama", chat=True, layers=32, max_positions=2048, eos=False)
+
+
+@pytest.fixture(scope="session")
+def app(slow_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of the page on that model."""
+    process, url = start_app(tmp_path_factory.mktemp("app") / "app.log", SPECVIZ_TARGET=str(slow_folder))
     yield url
     stop_app(process)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from specviz.errors import SettingsError
-from specviz.lab.race import Lane, Race, RaceCancelled, Spread, race, stream_race, verdict
+from specviz.lab.race import Divergence, Lane, Race, RaceCancelled, Spread, race, stream_race, verdict
 from specviz.trace import Run
 from tests.conftest import tiny_engine
 
@@ -77,7 +77,8 @@ def test_the_first_difference_comes_with_its_margin(monkeypatch):
     assert difference.ids == [plain[difference.index], draft[difference.index]]
     assert difference.position == len(result.lanes[0].runs[0].prompt.token_ids) + difference.index
     assert difference.margin > 0
-    assert "texts differ" in result.verdict
+    assert f"part at token {difference.index + 1}" in result.verdict
+    assert "texts part" in result.verdict
 
 
 def test_above_temperature_zero_no_one_expects_the_same_text():
@@ -121,5 +122,17 @@ def test_a_race_that_cannot_be_run_is_refused(options, sentence):
 )
 def test_the_verdict_says_who_won_also_when_speculation_loses(result, speedup, opening):
     lanes: list[Lane] = result.lanes
-    assert verdict(lanes, speedup, True, False).startswith(opening)
-    assert "end of the answer was ignored" in verdict(lanes, speedup, True, True)
+    assert verdict(lanes, speedup, True, None, False).startswith(opening)
+    assert "end of the answer was ignored" in verdict(lanes, speedup, True, None, True)
+
+
+def test_one_round_calls_no_winner():
+    result = race(tiny_engine(), PROMPT, rounds=1, max_new_tokens=8)
+    assert "too few to call it" in result.verdict
+
+
+def test_a_difference_in_low_precision_is_explained(result):
+    difference = Divergence(3, 40, [5, None], ["a\x1b", None], 0.125, "bfloat16")
+    words = verdict(result.lanes, Spread(1.8, 1.7, 1.9), False, difference, False)
+    assert "token 4 ('a\\x1b' against the end)" in words
+    assert "0.125 apart in bfloat16: a pass over several tokens rounds differently" in words

@@ -58,6 +58,9 @@ def test_an_empty_run_has_no_figures():
 def test_intervals_hold_their_value_and_stay_inside():
     rate = summarise([step("aab"), step("rc", 1), step("arc", 2), step("aab", 3)] * 5).acceptance_rate
     assert 0 <= rate.low <= rate.value <= rate.high <= 1
+    for lucky in ([step("aab")], [step("rc")], [step("arc"), step("arc", 1)]):
+        rate = summarise(lucky).acceptance_rate
+        assert rate.low < rate.high  # a few tests alike prove nothing
     assert wilson(0, 10)[0] == 0
     assert wilson(0, 10)[1] > 0.2
     assert wilson(10, 10)[1] == pytest.approx(1)

@@ -21,6 +21,15 @@
     discarded: "drafted, never tested",
     trimmed: "behind the end",
   };
+  sv.FATE_SENTENCES = {
+    accepted: "The draft proposed it, the target tested it and it was kept: part of the answer.",
+    rejected: "The draft proposed it and the target refused it: not part of the answer.",
+    resampled: "What the target wrote in the place of a refused token.",
+    bonus: "Every proposed token of the step was kept, so the same pass gave one more.",
+    sampled: "Nothing was proposed in this step; the target wrote one token, as in plain decoding.",
+    discarded: "Proposed behind a refused token, so never tested. It counts in no rate.",
+    trimmed: "Behind the end of the answer or its length limit: cut off, and in no rate.",
+  };
   sv.DRAFT_NAMES = {
     none: "Plain decoding",
     ngram: "N-gram lookup",
@@ -54,7 +63,7 @@
 
   // Text with everything invisible made visible, for labels (the stream itself keeps the true text).
   sv.visible = function (text) {
-    if (text === "") return "(no text)";
+    if (text === "") return "(no text of its own)";
     return Array.from(text, (char) => {
       if (char === "\n") return "↵";
       if (char === "\r") return "␍";

@@ -75,21 +75,22 @@
       const height = this.root.offsetHeight;
       const left = Math.min(Math.max(box.left - frame.left - 12, 8), Math.max(frame.width - width - 8, 8));
       const below = box.bottom + 8 + height <= window.innerHeight || box.top - height - 8 < 0;
+      const top = below ? box.bottom + 8 : box.top - height - 8;
       this.root.style.left = `${left}px`;
-      this.root.style.top = `${(below ? box.bottom + 8 : box.top - height - 8) - frame.top}px`;
+      this.root.style.top = `${top - frame.top}px`;
     }
 
     _parts({ step, token, run }) {
       const head = sv.el("div", "sv-card-head");
       head.append(sv.el("span", `sv-tok sv-${token.fate}`, sv.visible(token.text)), sv.el("strong", "", token.fate), sv.el("span", "sv-dim", sv.FATE_WORDS[token.fate]));
-      const parts = [head, sv.el("p", "sv-why", sv.why(token, step, run)), this._test(token), this._facts(step, token)];
+      const parts = [head, sv.el("p", "sv-why", sv.why(token, step, run)), this._test(token, Number(run.settings.temperature) === 0), this._facts(step, token)];
       const bars = this._bars(token);
       if (bars) parts.push(bars);
       return parts.filter(Boolean);
     }
 
-    // p and q as bars, and u as a needle against the accepted share.
-    _test(token) {
+    // p and q as bars, and u as a needle against the accepted share; at temperature 0 p is 0 or 1 and u decides nothing.
+    _test(token, greedy) {
       const box = sv.el("div", "sv-test");
       const bar = (name, value, kind) => {
         const fill = sv.el("span", `sv-bar-fill sv-bar-${kind}`);
@@ -99,11 +100,11 @@
         box.append(sv.el("span", "sv-bar-name", name), track, sv.el("span", "sv-bar-value", sv.prob(value)));
         return track;
       };
-      if (token.p !== null) bar("p target", token.p, "p");
+      if (token.p !== null) bar(greedy ? "p at T = 0" : "p target", token.p, "p");
       if (token.q !== null) bar("q draft", token.q, "q");
       if (token.accept_prob !== null) {
         const track = bar("accept", token.accept_prob, "accept");
-        if (token.u !== null) {
+        if (token.u !== null && !greedy) {
           const needle = sv.el("span", "sv-needle");
           needle.style.left = `${token.u * 100}%`;
           track.append(needle);

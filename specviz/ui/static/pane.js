@@ -3,10 +3,28 @@
 (function (sv) {
   "use strict";
 
+  const WATCH_MS = 4000;
+
   sv.Pane = class Pane {
     constructor(root) {
       this.root = root;
       this.part = (name) => root.querySelector(`[data-part="${name}"]`);
+      this.part("stop").addEventListener("click", () => document.querySelector("#sv-stop-button")?.click());
+      setInterval(() => this._watch(), WATCH_MS);
+    }
+
+    get busy() {
+      return !this.recorded && ["waiting", "running"].includes(this.root.dataset.state);
+    }
+
+    // A server that has gone says nothing more: ask it when nothing has come for a while.
+    async _watch() {
+      if (!this.busy || Date.now() - this.heard < WATCH_MS) return;
+      try {
+        await fetch("gradio_api/startup-events", { cache: "no-store" });
+      } catch {
+        if (this.busy) this._on_error({ message: "The connection to the server is lost. Start it again and reload the page; the prompt is kept." });
+      }
     }
 
     // To be called once everything that handlers use is there.
@@ -17,6 +35,7 @@
     // `kind` names the look: recorded, waiting, running, done, stopped, failed; `share` fills the bar.
     _state(kind, sentence, share) {
       this.root.dataset.state = kind;
+      this.part("stop").hidden = !this.busy;
       this.part("state").textContent = sentence;
       const bar = this.part("bar");
       bar.hidden = share === undefined;
@@ -25,12 +44,14 @@
 
     _start(page) {
       this.recorded = Boolean(page.recorded);
+      this.heard = Date.now();
       if (this.recorded) return;
       this._state("waiting", "Sent to the model…");
       sv.reveal(this.root);
     }
 
     _event(event) {
+      this.heard = Date.now();
       const handler = this[`_on_${event.type}`];
       if (handler) handler.call(this, event);
     }

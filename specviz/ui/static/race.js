@@ -3,9 +3,6 @@
 (function (sv) {
   "use strict";
 
-  // A gap of two logits below this is within the rounding of a 16-bit pass.
-  const TIE = 0.25;
-
   class Lane {
     constructor(lane, index, total) {
       this.lane = lane;
@@ -59,8 +56,16 @@
       super._start(page);
     }
 
+    _on_error({ message }) {
+      super._on_error({ message: message + this._older() });
+    }
+
+    _older() {
+      return this.race ? " What stands below is the race before." : "";
+    }
+
     _on_stopped() {
-      this._state("stopped", "The race was stopped before it was complete; nothing was measured.");
+      this._state("stopped", `The race was stopped before it was complete; nothing was measured.${this._older()}`);
     }
 
     _on_race_progress({ round, rounds, lane, warmup, tokens, of }) {
@@ -112,7 +117,7 @@
     _results(race) {
       const ratio = race.speedup;
       this.part("speedup").textContent = `${sv.number(ratio.median, 2)}×`;
-      this.part("speedup-range").textContent = `${sv.number(ratio.low, 2)}× to ${sv.number(ratio.high, 2)}× over ${sv.plural(race.rounds, "round")}`;
+      this.part("speedup-range").textContent = race.rounds === 1 ? "one round" : `${sv.number(ratio.low, 2)}× to ${sv.number(ratio.high, 2)}× over ${race.rounds} rounds`;
       this.part("verdict").textContent = race.verdict;
       this.part("same").textContent = this._same(race);
       this.part("order").textContent = race.order.map((lanes, i) => `${i + 1}. ${lanes.map((name) => sv.draftName(name)).join(" → ")}`).join("\n");
@@ -129,13 +134,7 @@
     }
 
     _same(race) {
-      const split = race.first_divergence;
-      if (race.same_output === null) return "Above temperature 0 the lanes draw different random numbers, so their texts differ; their distribution is the same.";
-      if (race.same_output) return /same text/.test(race.verdict) ? "" : "Both lanes wrote the same text, token for token.";
-      if (!split) return "The lanes did not write the same text.";
-      const texts = split.texts.map((text) => (text === null ? "the end" : sv.quote(text))).join(" against ");
-      const tie = split.margin < TIE ? ", a numerical tie" : "";
-      return `The texts first differ at token ${split.index + 1} (${texts}); the target's two best logits there are ${sv.number(split.margin, 3)} apart in ${split.precision}${tie}.`;
+      return race.same_output === null ? "Above temperature 0 the lanes draw different random numbers, so their texts differ; their distribution is the same." : "";
     }
   }
 

@@ -6,7 +6,7 @@
   const ENDINGS = {
     eos: "Finished: the model ended its answer.",
     stop: "Finished: a stop text came up.",
-    length: (run) => `Finished: the length limit of ${run.settings.max_new_tokens} tokens was reached.`,
+    length: (run) => `Finished: the length limit of ${sv.plural(run.settings.max_new_tokens, "token")} was reached.`,
     context: "Finished: the model's context is full.",
     cancelled: (run, end) => `Stopped after ${sv.plural(end.summary.tokens, "token")}; the prompt is kept.`,
     error: "The run ended with an error.",
@@ -48,6 +48,7 @@
         this.counts[fate] = sv.el("b", "sv-count", "0");
         item.append(sv.el("span", `sv-tok sv-${fate}`, fate), this.counts[fate]);
         this.part("legend").append(item);
+        this.part("how").append(sv.el("dt", "", fate), sv.el("dd", "", sv.FATE_SENTENCES[fate]));
       }
     }
 
@@ -137,9 +138,9 @@
       const whole = this.end && count === this.steps.length ? this.end.summary : null;
       const tested = row.accepted + row.rejected;
       const rate = whole ? whole.acceptance_rate : { value: tested ? row.accepted / tested : null, low: null, high: null };
-      this._figure("speed", sv.number(whole ? whole.tokens_per_second : row.time ? row.tokens / row.time : null, 1), `${sv.plural(row.tokens, "token")} in ${sv.seconds(row.time)}`);
+      this._figure("speed", sv.number(whole ? whole.tokens_per_second : row.time ? row.tokens / row.time : null, 1), `${sv.plural(row.tokens, "token")} in ${sv.seconds(row.time)}, prompt reading apart`);
       this._figure("perpass", sv.number(whole ? whole.tokens_per_step : row.steps ? row.tokens / row.steps : null, 2), `${sv.plural(row.tokens, "token")}, ${sv.plural(row.steps, "target pass")}`);
-      const note = rate.value === null ? "nothing drafted was tested" : rate.low === null ? `${row.accepted} of ${tested} tested, so far` : `95 % interval ${sv.percent(rate.low)} to ${sv.percent(rate.high)}`;
+      const note = rate.value === null ? "nothing drafted was tested" : rate.low === null ? `${row.accepted} of ${tested} tested, so far` : `${row.accepted} of ${tested} tested; 95 % interval ${sv.percent(rate.low)} to ${sv.percent(rate.high)}`;
       this._figure("rate", sv.percent(rate.value), note);
     }
 
