@@ -10,6 +10,7 @@ Importing this package imports neither gradio nor torch; `load` imports what it 
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from specviz.errors import ModelError, NumericsError, SettingsError, SpecvizError
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["ModelError", "NumericsError", "Run", "SettingsError", "SpecvizError", "Step", "Token", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "zoo":  # `specviz.zoo.locate` without an import of its own
+        return importlib.import_module("specviz.zoo")
+    raise AttributeError(f"module 'specviz' has no attribute {name!r}")
 
 
 def load(

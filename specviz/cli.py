@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import inspect
+import io
 import json
+import os
 import sys
 import typing
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,6 +39,9 @@ app = typer.Typer(
 DEFAULTS = Settings()
 #: click's UsageError, which newer typer carries inside itself under another module name.
 USAGE_ERROR = typer.BadParameter.__base__
+#: Stands for a character that a terminal would act on; and the marks that turn the writing direction.
+SUBSTITUTE = "\N{SYMBOL FOR SUBSTITUTE FORM TWO}"
+BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 #: DESIGN §7; every colour has a second mark.
 STYLES = {
     "accepted": "bold #009E73",
@@ -246,23 +252,51 @@ def load_engine(models: dict[str, Any]) -> Engine:
 def check_input(prompt: str, settings: dict[str, Any], json_file: str | None) -> str:
     """The prompt's text (from stdin for `-`); what can be refused is refused before seconds go into loading a model."""
     Settings.of(**settings)
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = read_stdin() if prompt == "-" else prompt
     if not text.strip():
         raise SettingsError("The prompt is empty: write something for the model to continue.")
-    if json_file not in (None, "-") and not Path(json_file).resolve().parent.is_dir():
-        raise SettingsError(f"Cannot write {json_file}: its folder does not exist.")
+    if json_file == "-" and sys.stdout is None:
+        raise SettingsError("Cannot write JSON to stdout: it is closed.")
+    if json_file not in (None, "-"):
+        check_writable(json_file)
     return text
+
+
+def read_stdin() -> str:
+    """The prompt from stdin, which must be UTF-8."""
+    if sys.stdin is None:
+        raise SettingsError("Cannot read the prompt: stdin is closed.")
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"The prompt on stdin is not UTF-8 text (byte {error.start}): convert it.") from error
+
+
+def check_writable(file: str) -> None:
+    """Refuse a file that cannot be written before the run, not after it."""
+    path = Path(file)
+    try:
+        folder = path.resolve().parent
+        if not folder.is_dir():
+            raise SettingsError(f"Cannot write {file}: its folder does not exist.")
+        if path.is_dir():
+            raise SettingsError(f"Cannot write {file}: it is a folder.")
+        if not os.access(path if path.exists() else folder, os.W_OK):
+            raise SettingsError(f"Cannot write {file}: permission denied.")
+    except OSError as error:
+        raise SettingsError(f"Cannot write {file}: {error.strerror}.") from error
 
 
 def write_json(json_file: str | None, data: dict[str, Any]) -> None:
     if json_file is None:
         return
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False)
+    # ASCII, so that no encoding of stdout can spoil it.
+    text = json.dumps(data, allow_nan=False) + "\n"
     if json_file == "-":
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(text)
         return
     try:
-        Path(json_file).write_text(text + "\n", encoding="utf-8")
+        Path(json_file).write_text(text, encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"Cannot write {json_file}: {error.strerror}.") from error
 
@@ -277,8 +311,10 @@ def coloured(step: Step, terminal: bool) -> Text:
 
 
 def visible(text: str) -> str:
-    """Model output is hostile: escape sequences must not reach the terminal."""
-    return "".join(c if c in "\n\t" or c.isprintable() else "\N{SYMBOL FOR SUBSTITUTE FORM TWO}" for c in text)
+    """Model output is hostile: escape sequences and marks that turn the writing direction must not reach a terminal."""
+    return "".join(
+        SUBSTITUTE if c in BIDI or (unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t") else c for c in text
+    )
 
 
 def run_summary(run: Run) -> Text:
@@ -310,6 +346,9 @@ def race_summary(result: Race) -> Table:
 
 def main() -> None:
     """Entry point; usage errors take one line, like every other."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A pipe in a narrow encoding must not end a run halfway through its text.
+        sys.stdout.reconfigure(errors="replace")
     try:
         code = app(prog_name="python -m specviz", standalone_mode=False)
     except USAGE_ERROR as error:

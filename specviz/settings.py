@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import math
 import numbers
+import reprlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,9 +71,10 @@ class Settings:
                 near = difflib.get_close_matches(name, names, 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"the settings are {', '.join(names)}."
                 raise SettingsError(f"Unknown setting {name!r}: {hint}")
-        plain = given.get("draft", cls.draft) == "none"
-        values = {name: _CHECKS[name](value) for name, value in given.items() if not (plain and name == "gamma")}
-        return cls(**values, gamma=0) if plain else cls(**values)
+        values = {name: _CHECKS[name](value) for name, value in given.items()}
+        if values.get("draft") == "none":
+            values["gamma"] = 0
+        return cls(**values)
 
     def replace(self, **changes: Any) -> Settings:
         """A copy with some fields changed to values that are already canonical."""
@@ -89,13 +91,11 @@ class Settings:
 
 def _number(name: str, low: float, high: float, what: str = ""):
     def check(value: Any) -> float:
-        if (
-            not isinstance(value, numbers.Real)
-            or isinstance(value, bool)
-            or math.isnan(value)
-            or not low <= value <= high
-        ):
-            raise SettingsError(f"{name} must be a number from {low:g} to {high:g}, not {value!r}{what}.")
+        if value is None:
+            raise SettingsError(f"{name} is empty: give a number.")
+        # Compared before it is converted: a whole number may be too large for a float. NaN fails both comparisons.
+        if not isinstance(value, numbers.Real) or isinstance(value, bool) or not (value >= low and value <= high):
+            raise SettingsError(f"{name} must be a number from {low:g} to {high:g}, not {shown(value)}{what}.")
         return float(value)
 
     return check
@@ -105,24 +105,25 @@ def _integer(name: str, low: int, high: int | None = None, what: str = ""):
     def check(value: Any) -> int:
         if value is None:
             raise SettingsError(f"{name} is empty: give a whole number.")
-        whole = (
-            isinstance(value, numbers.Real)
-            and not isinstance(value, bool)
-            and math.isfinite(value)
-            and value == int(value)
-        )
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        whole = number and (isinstance(value, numbers.Integral) or (math.isfinite(value) and value == int(value)))
         if not whole or value < low or (high is not None and value > high):
             bounds = f"of at least {low}" if high is None else f"from {low} to {high}"
-            raise SettingsError(f"{name} must be a whole number {bounds}, not {value!r}{what}.")
+            raise SettingsError(f"{name} must be a whole number {bounds}, not {shown(value)}{what}.")
         return int(value)
 
     return check
 
 
+def shown(value: Any) -> str:
+    """The value as a sentence names it: as Python writes it, cut short where it is long."""
+    return reprlib.repr(value)
+
+
 def _choice(name: str, choices: tuple[str, ...]):
     def check(value: Any) -> str:
         if value not in choices:
-            raise SettingsError(f"Unknown {name} {value!r}: choose one of {', '.join(choices)}.")
+            raise SettingsError(f"Unknown {name} {shown(value)}: choose one of {', '.join(choices)}.")
         return value
 
     return check
@@ -131,7 +132,7 @@ def _choice(name: str, choices: tuple[str, ...]):
 def _flag(name: str, maybe: bool = False):
     def check(value: Any) -> bool | None:
         if not isinstance(value, bool) and not (maybe and value is None):
-            raise SettingsError(f"{name} must be true or false, not {value!r}.")
+            raise SettingsError(f"{name} must be true or false, not {shown(value)}.")
         return value
 
     return check
@@ -139,15 +140,17 @@ def _flag(name: str, maybe: bool = False):
 
 def _fixed_gamma(value: Any) -> bool:
     if value is not False:
-        raise SettingsError(f"adaptive must be false, not {value!r}: gamma is fixed in this version.")
+        raise SettingsError(f"adaptive must be false, not {shown(value)}: gamma is fixed in this version.")
     return False
 
 
 def _stop(value: Any) -> tuple[str, ...]:
+    if value is not None and not isinstance(value, (str, list, tuple)):
+        raise SettingsError(f"stop must be a text or a list of texts, not {shown(value)}.")
     texts = (value,) if isinstance(value, str) else tuple(value or ())
     for text in texts:
-        if not isinstance(text, str) or not text:
-            raise SettingsError(f"A stop text must be a non-empty text, not {text!r}.")
+        if not isinstance(text, str) or not text or any("\ud800" <= c <= "\udfff" for c in text):
+            raise SettingsError(f"A stop text must be a non-empty text of whole characters, not {shown(text)}.")
     return texts
 
 
@@ -162,9 +165,9 @@ def _token_ids(value: Any) -> tuple[int, ...] | None:
 def _logit_bias(value: Any) -> dict[int, float]:
     token, bias = _integer("A token id in logit_bias", 0), _number("A bias in logit_bias", -1e4, 1e4)
     if not isinstance(value, dict):
-        raise SettingsError(f"logit_bias must map token ids to numbers, not {value!r}.")
+        raise SettingsError(f"logit_bias must map token ids to numbers, not {shown(value)}.")
     return {
-        token(int(key) if isinstance(key, str) and key.isdigit() else key): bias(amount)
+        token(int(key) if isinstance(key, str) and key.isdecimal() else key): bias(amount)
         for key, amount in value.items()
     }
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from specviz.drafters.protocol import Proposal
+from specviz.drafters.protocol import Cancelled, Proposal, never
 from specviz.engine.model import LanguageModel
 from specviz.engine.sampling import Warp, draw
 
@@ -26,11 +26,12 @@ class ModelDrafter:
         self._fed: list[int] = []  # what the cache holds
         self._agreed = 0  # how many of these are known to be committed
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
+    def begin(self, prompt_ids: Sequence[int], capacity: int, cancelled: Cancelled = never) -> None:
         limit = self.model.max_positions
         self.model.reset(min(capacity, limit))
         self._fed = list(prompt_ids[:-1]) if len(prompt_ids) <= limit else []
-        self.model.prefill(self._fed)
+        self.model.prefill(self._fed, cancelled)
+        self._fed = self._fed[: self.model.length]
         self._agreed = len(self._fed)
 
     def propose(self, context: Sequence[int], gamma: int, u: Sequence[float], warp: Warp) -> Proposal:

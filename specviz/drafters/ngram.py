@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.drafters.protocol import Proposal
+from specviz.drafters.protocol import Cancelled, Proposal, never
 from specviz.engine.sampling import Warp, draw
 
 #: Longest and shortest match that `ngram` looks for.
@@ -35,7 +35,7 @@ class NgramLookup:
         self._next: dict[tuple[int, ...], int] = {}
         self._indexed = 0
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
+    def begin(self, prompt_ids: Sequence[int], capacity: int, cancelled: Cancelled = never) -> None:
         self._next.clear()
         self._indexed = 0
         self._index(prompt_ids)
@@ -77,7 +77,7 @@ class NgramSmoothed:
         self._counts: list[defaultdict[tuple[int, ...], dict[int, int]]] = []
         self._indexed = 0
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
+    def begin(self, prompt_ids: Sequence[int], capacity: int, cancelled: Cancelled = never) -> None:
         self._counts = [defaultdict(dict) for _ in range(ORDER)]
         self._indexed = 0
         self._index(prompt_ids)

@@ -1,18 +1,26 @@
 """What a draft type is: something that reads the committed ids and proposes the next ones, with their `q`.
 
-A drafter keeps nothing of a run but what `propose` can check against the ids it is given, so it cannot be out of
-step with the loop. Held by tests/unit/test_drafters.py and tests/unit/test_decode.py.
+Within a run the committed ids only grow, and a drafter learns of them in `propose` alone: nobody has to tell it what
+became of its last proposal, so it cannot be out of step with the loop.
+Held by tests/unit/test_drafters.py and tests/unit/test_decode.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
 
 from specviz.engine.sampling import Warp
+
+Cancelled = Callable[[], bool]
+
+
+def never() -> bool:
+    """The `cancelled` of a run that nobody can stop."""
+    return False
 
 
 @dataclass(slots=True)
@@ -40,8 +48,11 @@ class Drafter(Protocol):
     name: str | None
     params: int
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """Forget the last run and read a prompt. `capacity` is the longest the context can become, in tokens."""
+    def begin(self, prompt_ids: Sequence[int], capacity: int, cancelled: Cancelled = never) -> None:
+        """Forget the last run and read a prompt.
+
+        `capacity` is the longest the context can become, in tokens; `cancelled` ends the reading early.
+        """
 
     def propose(self, context: Sequence[int], gamma: int, u: Sequence[float], warp: Warp) -> Proposal:
         """Up to `gamma` tokens behind `context` (all committed ids, the pending one last).

@@ -45,7 +45,8 @@ class Decoding:
         decode: ids to text.
         recorder: builds the trace of each step; draws no random numbers.
         cancelled: asked between draft and verify and between steps; true ends the run within the step.
-        is_current: false once the engine has begun a newer run, which has taken the caches.
+        claim: takes the engine's caches for this run, ending the one that had them; gives a function that is false
+            once another run has taken them in turn.
     """
 
     def __init__(
@@ -57,11 +58,11 @@ class Decoding:
         decode: Callable[[list[int]], str],
         recorder: StepRecorder,
         cancelled: Callable[[], bool],
-        is_current: Callable[[], bool],
+        claim: Callable[[], Callable[[], bool]],
     ) -> None:
         self.run = run
         self._settings, self._target, self._drafter = settings, target, drafter
-        self._recorder, self._cancelled, self._is_current = recorder, cancelled, is_current
+        self._recorder, self._cancelled, self._claim = recorder, cancelled, claim
         self._context = list(run.prompt.token_ids)
         self._warp = Warp(settings, len(self._context))
         self._uniforms = Uniforms(settings.seed)
@@ -80,11 +81,13 @@ class Decoding:
     def close(self) -> None:
         """End the run here; what was decoded stays in `run`."""
         self._steps.close()
+        self.run.output.finish_reason = self.run.output.finish_reason or "cancelled"
 
     # inference_mode must decorate the generator: a `with` around a yield would leak into the consumer's thread.
     @torch.inference_mode()
     def _loop(self) -> Iterator[Step]:
         run = self.run
+        is_current = self._claim()
         try:
             self._prefill()
             clock_zero = time.perf_counter()
@@ -92,7 +95,7 @@ class Decoding:
                 if self._cancelled():
                     run.output.finish_reason = "cancelled"
                     break
-                if not self._is_current():
+                if not is_current():
                     raise SpecvizError(
                         "This run has ended because the same engine began another one; use one engine per run."
                     )
@@ -100,7 +103,7 @@ class Decoding:
                 if step is not None:
                     run.steps.append(step)
                     yield step
-        except GeneratorExit:
+        except (GeneratorExit, KeyboardInterrupt):
             run.output.finish_reason = run.output.finish_reason or "cancelled"
             raise
         except BaseException:
@@ -119,7 +122,7 @@ class Decoding:
         self._synchronise()
         middle = time.perf_counter()
         if not self._cancelled():
-            self._drafter.begin(self._context, capacity)
+            self._drafter.begin(self._context, capacity, self._cancelled)
         self._synchronise()
         self.run.prefill.target_s, self.run.prefill.draft_s = middle - start, time.perf_counter() - middle
 

@@ -1,7 +1,7 @@
 """`Engine`: a target, its tokenizer and its draft types; turns a prompt and settings into a `Decoding`.
 
 Bad input is refused here, before anything runs, in one sentence; a model's generation_config changes nothing but
-which ids end a run. Held by tests/unit/test_engine.py.
+which ids end a run. Held by tests/unit/test_decode.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from specviz.trace import Device, Draft, Prompt, Run, Target
 
 
 class Engine:
-    """Decodes with one target, one run at a time: beginning a run ends the one before.
+    """Decodes with one target, one run at a time: the first step of a run ends the one before.
 
     Args:
         target: the model whose distribution comes out.
@@ -76,7 +76,7 @@ class Engine:
             NumericsError: while iterating, when the model's logits are not finite.
         """
         trace, top = options.pop("trace", True), options.pop("top", 0)
-        cancelled: Callable[[], bool] = options.pop("cancelled", lambda: False)
+        cancelled: Callable[[], bool] = options.pop("cancelled", None) or (lambda: False)
         if not isinstance(top, int) or not 0 <= top <= TOP_MAX:
             raise SettingsError(f"top must be a whole number from 0 to {TOP_MAX}, not {top!r}.")
         settings = self._resolve(Settings.of(**options), prompt)
@@ -92,12 +92,14 @@ class Engine:
             settings=settings.to_dict(),
             prompt=Prompt(prompt if isinstance(prompt, str) else self.text(token_ids), token_ids),
         )
+        recorder = StepRecorder(self.text, trace, top)
+        return Decoding(run, settings, self.target, drafter, self.text, recorder, cancelled, self.claim)
+
+    def claim(self) -> Callable[[], bool]:
+        """Take the target's cache; the result is false once somebody else has taken it."""
         self._serial += 1
         serial = self._serial
-        recorder = StepRecorder(self.text, trace, top)
-        return Decoding(
-            run, settings, self.target, drafter, self.text, recorder, cancelled, lambda: self._serial == serial
-        )
+        return lambda: self._serial == serial
 
     def generate(self, prompt: str | Sequence[int], **options: Any) -> Run:
         """Decode `prompt` to the end; options and errors as for `stream`."""
@@ -138,8 +140,8 @@ class Engine:
         if chat:
             message = [{"role": "user", "content": prompt}]
             templated = self.tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
-            return self.tokenizer(templated, add_special_tokens=False).input_ids
-        return self.tokenizer(prompt).input_ids
+            return self._check_ids(self.tokenizer(templated, add_special_tokens=False).input_ids)
+        return self._check_ids(self.tokenizer(prompt).input_ids)
 
     def _check_ids(self, prompt: Sequence[int]) -> list[int]:
         for token in prompt:
@@ -152,7 +154,7 @@ class Engine:
 
     def _resolve(self, settings: Settings, prompt: str | Sequence[int]) -> Settings:
         """`settings` with what depends on the model filled in: chat template and end ids."""
-        if not isinstance(prompt, (str, Sequence)):
+        if not isinstance(prompt, (str, Sequence)) or isinstance(prompt, (bytes, bytearray)):
             raise SettingsError(f"The prompt must be a text or a list of token ids, not {type(prompt).__name__}.")
         has_template = self.tokenizer.chat_template is not None
         if settings.chat and not has_template:

@@ -17,6 +17,8 @@ from torch import Tensor
 from specviz.errors import NumericsError
 from specviz.settings import Settings
 
+SMALLEST = torch.finfo(torch.float32).tiny
+
 
 class Warp:
     """Penalties, bias, temperature, top-k, top-p and min-p of one run, in that order, then softmax in float32."""
@@ -41,6 +43,18 @@ class Warp:
             NumericsError: a logit is NaN or infinite.
         """
         settings = self.settings
+        logits = self.adjust(logits, context, path, start)
+        # Below the smallest float32 a division would give 0/0; long before that the distribution is one-hot.
+        if settings.temperature < SMALLEST or settings.top_k == 1:
+            return torch.zeros_like(logits).scatter_(1, logits.argmax(-1, keepdim=True), 1.0)
+        if settings.temperature != 1:
+            # Shifted first: at T = 1e-6 a plain division would overflow.
+            logits = (logits - logits.amax(-1, keepdim=True)) / settings.temperature
+        return truncate(logits, settings.top_k, settings.top_p, settings.min_p)
+
+    def adjust(self, logits: Tensor, context: Sequence[int], path: Sequence[int] = (), start: int = 0) -> Tensor:
+        """float32 logits after penalties and bias, before temperature; arguments and errors as for a call."""
+        settings = self.settings
         if not torch.isfinite(logits).all():
             raise NumericsError(
                 "The model returned logits that are not finite: its weights are damaged or the precision is too low; "
@@ -54,12 +68,7 @@ class Warp:
             ids = torch.tensor(list(settings.logit_bias), device=logits.device)
             bias = torch.tensor(list(settings.logit_bias.values()), dtype=torch.float32, device=logits.device)
             logits = logits.index_add(1, ids, bias.expand(len(logits), -1))
-        if settings.temperature == 0 or settings.top_k == 1:
-            return torch.zeros_like(logits).scatter_(1, logits.argmax(-1, keepdim=True), 1.0)
-        if settings.temperature != 1:
-            # Shifted first: at T = 1e-6 a plain division would overflow.
-            logits = (logits - logits.amax(-1, keepdim=True)) / settings.temperature
-        return truncate(logits, settings.top_k, settings.top_p, settings.min_p)
+        return logits
 
     def _penalise(self, row: Tensor, context: Sequence[int], path: Sequence[int]) -> Tensor:
         settings, row = self.settings, row.clone()
@@ -119,6 +128,8 @@ def draw(weights: Tensor, u: float) -> int:
 
     A token of weight 0 is never drawn.
     """
+    if weights.device.type == "mps":  # which has no float64
+        weights = weights.cpu()
     cdf = weights.double().cumsum(0)
     token = int(torch.searchsorted(cdf, cdf[-1:] * u, right=True))
     if token == len(weights):  # u * total rounded up to the total

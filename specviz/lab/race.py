@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 
 from specviz.engine.engine import Engine
+from specviz.engine.sampling import Warp
 from specviz.errors import SettingsError, SpecvizError
 from specviz.settings import TITLES, Settings
 from specviz.trace import Document, Run
@@ -24,6 +26,10 @@ SCHEMA = "specviz.race/1"
 ROUNDS_MAX = 20
 #: Tokens each lane decodes before anything is timed: first passes allocate memory and start threads.
 WARMUP_TOKENS = 16
+#: Seconds between two reports of progress.
+PROGRESS_S = 0.2
+#: Rounds and gap below which no winner is called.
+ROUNDS_ENOUGH, DEAD_HEAT = 3, 0.02
 PLAIN = "none"
 
 
@@ -46,7 +52,8 @@ class Spread:
 
 @dataclass(slots=True)
 class Lane:
-    """One contestant. `runs` has one `Run` per round; `shown` is the index of the one with the median rate."""
+    """One contestant. `runs` has one `Run` per round; `shown` is the index of the round with the median speed-up,
+    the same for all lanes."""
 
     name: str
     draft: str
@@ -60,8 +67,8 @@ class Lane:
 class Divergence:
     """Where two outputs first differ: `index` counts output tokens from 0, `position` is absolute.
 
-    `margin` is the gap between the target's two best logits there, fed one token at a time: a small one is a
-    numerical tie. None stands for an output that ended.
+    `margin` is the gap between the target's two best logits there, after penalties and bias, when all of the context
+    is read at once: a small one is a numerical tie. None stands for an output that ended.
     """
 
     index: int
@@ -125,16 +132,18 @@ def stream_race(
         **options: as for `Engine.stream`.
 
     Yields:
-        A `RaceProgress` after every step, at last the `Race`.
+        A `RaceProgress` a few times a second, at last the `Race`.
 
     Raises:
         SettingsError: bad settings, or nothing to race against.
         RaceCancelled: `cancelled` said so.
     """
     settings = check(rounds, {name: value for name, value in options.items() if name not in ("trace", "top")})
+    _touch(engine, prompt, settings)
     contestants = [PLAIN, settings.draft]
     order = [contestants if number % 2 == 0 else contestants[::-1] for number in range(rounds)]
     runs: dict[str, list[Run]] = {name: [] for name in contestants}
+    told = -PROGRESS_S
     # Number 0 is the warm-up: nothing of it is kept.
     for number, names in enumerate([contestants, *order]):
         limit = settings.max_new_tokens if number else min(WARMUP_TOKENS, settings.max_new_tokens)
@@ -142,12 +151,15 @@ def stream_race(
             given = {**options, "draft": name, "max_new_tokens": limit, "cancelled": cancelled}
             decoding = engine.stream(prompt, **given)
             for _ in decoding:
-                yield RaceProgress(number, rounds, name, number == 0, len(decoding.run.output.token_ids), limit)
+                # The clock of a lane runs on while somebody looks at its progress: not after every step.
+                if time.monotonic() - told > PROGRESS_S:
+                    yield RaceProgress(number, rounds, name, number == 0, len(decoding.run.output.token_ids), limit)
+                    told = time.monotonic()
             if decoding.run.output.finish_reason == "cancelled":
                 raise RaceCancelled("The race was stopped before it was over.")
             if number:
                 runs[name].append(decoding.run)
-    yield _judge(engine, settings, order, [_lane(name, runs[name]) for name in contestants])
+    yield _judge(engine, settings, order, [runs[name] for name in contestants])
 
 
 def race(
@@ -157,7 +169,7 @@ def race(
     progress: Callable[[RaceProgress], None] = lambda _: None,
     **options: Any,
 ) -> Race:
-    """The `Race`; `progress` is called after every step, all else as for `stream_race`."""
+    """The `Race`; `progress` is called a few times a second, all else as for `stream_race`."""
     for item in stream_race(engine, prompt, **options):
         if isinstance(item, Race):
             return item
@@ -179,26 +191,41 @@ def check(rounds: Any, options: dict[str, Any]) -> Settings:
     return settings
 
 
-def _lane(name: str, runs: list[Run]) -> Lane:
+def _touch(engine: Engine, prompt: str | Sequence[int], settings: Settings) -> None:
+    """One pass of every size that a lane will make, on a cache of full length: the prompt may give the draft nothing
+    to propose in the warm-up, and first passes of a size are slow."""
+    target = engine.target
+    gamma = min(settings.gamma, target.max_positions - 1)
+    length = len(engine.stream(prompt, draft=PLAIN, chat=settings.chat).run.prompt.token_ids)
+    engine.claim()
+    with torch.inference_mode():
+        target.reset(min(target.max_positions, length + settings.max_new_tokens + gamma + 1))
+        target.forward([0])
+        target.rollback(0)
+        target.forward([0] * (gamma + 1))
+
+
+def _lane(name: str, runs: list[Run], shown: int) -> Lane:
     rates = [run.summary.tokens_per_second for run in runs]
-    shown = rates.index(statistics.median_low(rates))
     prefill = [run.prefill.target_s + run.prefill.draft_s for run in runs]
     return Lane(TITLES[name], name, Spread.of(rates), Spread.of(prefill), runs, shown)
 
 
-def _judge(engine: Engine, settings: Settings, order: list[list[str]], lanes: list[Lane]) -> Race:
-    plain, draft = lanes
-    pairs = zip(plain.runs, draft.runs, strict=True)
-    speedup = Spread.of([b.summary.tokens_per_second / a.summary.tokens_per_second for a, b in pairs])
-    greedy = settings.temperature == 0
-    difference = first_divergence(engine, plain.runs[0], draft.runs[0]) if greedy else None
+def _judge(engine: Engine, settings: Settings, order: list[list[str]], runs: list[list[Run]]) -> Race:
+    rounds = list(zip(*runs, strict=True))
+    ratios = [draft.summary.tokens_per_second / plain.summary.tokens_per_second for plain, draft in rounds]
+    speedup, shown = Spread.of(ratios), ratios.index(statistics.median_low(ratios))
+    lanes = [_lane(name, lane, shown) for name, lane in zip([PLAIN, settings.draft], runs, strict=True)]
+    greedy = settings.temperature == 0 or settings.top_k == 1
+    differences = (first_divergence(engine, settings, plain, draft) for plain, draft in rounds) if greedy else ()
+    difference = next((found for found in differences if found is not None), None)
     same = difference is None if greedy else None
     return Race(
         created_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         rounds=len(order),
         warmup_tokens=WARMUP_TOKENS,
         order=order,
-        settings=draft.runs[0].settings,
+        settings=lanes[1].runs[0].settings,
         lanes=lanes,
         speedup=speedup,
         same_output=same,
@@ -219,11 +246,12 @@ def verdict(
     rounds, name = len(lanes[0].runs), lanes[1].name
     speed = f"{speedup.median:.2f} times the speed of plain decoding"
     span = f"{speedup.low:.2f} to {speedup.high:.2f} over {rounds} rounds"
-    if rounds == 1:
-        opening = f"In this one round {name} ran at {speed}; one round is too few to call it."
-    elif speedup.low > 1:
+    if rounds < ROUNDS_ENOUGH:
+        what = "In this one round" if rounds == 1 else f"In these {rounds} rounds"
+        opening = f"{what} {name} ran at {speed}; that is too few to call a winner."
+    elif speedup.low > 1 + DEAD_HEAT:
         opening = f"Speculation wins: {name} runs at {speed} ({span})."
-    elif speedup.high < 1:
+    elif speedup.high < 1 - DEAD_HEAT:
         opening = f"Speculation loses: {name} runs at {speed} ({span})."
     else:
         opening = f"Too close to call: {name} runs at {speed} ({span})."
@@ -248,14 +276,15 @@ def _explain(difference: Divergence) -> str:
     )
     if difference.precision == "float32":
         return f"{where}."
-    return f"{where}: a pass over several tokens rounds differently from one over a single token. In float32 the ids agree."
+    reason = "a pass over several tokens rounds differently from one over a single token"
+    return f"{where}: {reason}. In float32 the ids agree."
 
 
 def _seconds_per_step(run: Run) -> float:
     return sum(step.t_end - step.t_start for step in run.steps) / len(run.steps)
 
 
-def first_divergence(engine: Engine, a: Run, b: Run) -> Divergence | None:
+def first_divergence(engine: Engine, settings: Settings, a: Run, b: Run) -> Divergence | None:
     """Where the outputs of two runs on one prompt part, None when they are equal."""
     first, second = a.output.token_ids, b.output.token_ids
     if first == second:
@@ -270,16 +299,17 @@ def first_divergence(engine: Engine, a: Run, b: Run) -> Divergence | None:
         position=len(context),
         ids=ids,
         texts=[None if token is None else engine.text([token]) for token in ids],
-        margin=top2_margin(engine, context),
+        margin=top2_margin(engine, settings, len(a.prompt.token_ids), context),
         precision=a.device.dtype,
     )
 
 
 @torch.inference_mode()
-def top2_margin(engine: Engine, context: Sequence[int]) -> float:
-    """Gap between the target's two best logits behind `context`, by a pass of one row."""
+def top2_margin(engine: Engine, settings: Settings, prompt_length: int, context: Sequence[int]) -> float:
+    """Gap between the two best logits that decide the token behind `context`."""
     target = engine.target
+    engine.claim()
     target.reset(len(context))
     target.prefill(context[:-1])
-    best = target.forward(context[-1:])[0].float().topk(2).values
+    best = Warp(settings, prompt_length).adjust(target.forward(context[-1:]), context)[0].topk(2).values
     return float(best[0] - best[1])

@@ -20,7 +20,7 @@ ON_SPACES = importlib.util.find_spec("spaces") is not None
 #: Engines by key, so that a forked process finds the one that is meant without pickling it.
 _ENGINES: dict[int, Engine] = {}
 #: Seconds of GPU asked for: to load kernels, and per token of every run at a very slow 20 tokens/s.
-SECONDS_BASE, SECONDS_PER_TOKEN = 20, 0.05
+SECONDS_BASE, SECONDS_PER_TOKEN, SECONDS_MAX = 20, 0.05, 300
 
 #: A module-level generator function (engine, prompt, **options) whose items can be pickled.
 Work = Callable[..., Iterator[Any]]
@@ -49,9 +49,11 @@ def _forked(work: Work, key: int, prompt: str, options: dict[str, Any]) -> Itera
 
 def seconds(work: Work, key: int, prompt: str, options: dict[str, Any]) -> int:
     """How long the GPU may be held, from the length limit and, in a race, twice the rounds."""
-    tokens = options.get("max_new_tokens", Settings().max_new_tokens)
-    runs = 2 * options["rounds"] if "rounds" in options else 1
-    return int(SECONDS_BASE + SECONDS_PER_TOKEN * float(tokens) * runs)
+    # Asked before the settings are checked: what is no sensible number is refused later, with its sentence.
+    tokens, rounds = options.get("max_new_tokens"), options.get("rounds", 0)
+    tokens = tokens if isinstance(tokens, (int, float)) else Settings().max_new_tokens
+    runs = 2 * rounds if isinstance(rounds, int) and rounds > 0 else 1
+    return int(min(SECONDS_BASE + SECONDS_PER_TOKEN * tokens * runs, SECONDS_MAX))
 
 
 if ON_SPACES:

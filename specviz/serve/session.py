@@ -34,9 +34,6 @@ RATE = 20
 #: Rows of the best tokens that each traced token carries for the card.
 TOP = 5
 
-#: Seconds between two reports of a race's progress.
-PROGRESS_S = 0.2
-
 Event = dict[str, Any]
 Emit = Callable[[Event], None]
 
@@ -81,14 +78,12 @@ class Session:
 
         def work(emit: Emit, stop: threading.Event) -> None:
             engine = self._host.engine(dtype, _loading(emit))
-            last, result = 0.0, None
+            result = None
             try:
                 for item in on_device(stream_race, engine, prompt, {**settings, "rounds": rounds}, stop):
                     if isinstance(item, Race):
                         result = item
-                    # Kept off most steps: the race is being timed in this thread.
-                    elif time.monotonic() - last > PROGRESS_S or item.tokens >= item.of:
-                        last = time.monotonic()
+                    else:
                         emit({"type": "race_progress", **dataclasses.asdict(item)})
             except RaceCancelled:
                 result = None
@@ -101,8 +96,12 @@ class Session:
         self._stop.set()
 
     def _stream(self, work: Callable[[Emit, threading.Event], None]) -> Iterator[list[Event]]:
+        # Here, not in the generator: a stop that comes before its first batch is asked for must count.
         self._stop.set()
-        stop = self._stop = threading.Event()
+        self._stop = threading.Event()
+        return self._batches(work, self._stop)
+
+    def _batches(self, work: Callable[[Emit, threading.Event], None], stop: threading.Event) -> Iterator[list[Event]]:
         events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         try:
             ticket = self._host.desk.take()
@@ -121,8 +120,9 @@ class Session:
                 return
             # The context carries the page's request, by which a ZeroGPU Space knows whose quota pays.
             arguments = (_work, work, events, stop, ticket)
-            worker = threading.Thread(target=contextvars.copy_context().run, args=arguments, daemon=True)
-            worker.start()
+            thread = threading.Thread(target=contextvars.copy_context().run, args=arguments, daemon=True)
+            thread.start()
+            worker = thread  # from here on it gives the device back
             yield from _batches(events)
         finally:
             stop.set()

@@ -68,7 +68,6 @@ def acceptance_per_step() -> dict[str, Any]:
         yaxis={
             "title": {"text": "draft tokens"},
             "rangemode": "tozero",
-            "autorangeoptions": {"include": 4},  # a run without drafts would get the ticks 0, 0, 0, 1, 1
             "tickformat": "d",
             "nticks": 6,
             "autorangeoptions": {"include": 4},  # else a run without drafts gets ticks 0, 0, 0, 1, 1

@@ -1,5 +1,6 @@
 """The command line: one sentence and code 2 for bad input, JSON alone on stdout when asked, hostile text harmless."""
 
+import io
 import json
 import sys
 
@@ -48,6 +49,10 @@ def specviz(monkeypatch, capsys):
         (["run", "hi", "--dtype", "int3"], "'int3'"),
         (["run", "hi", "--device", "abacus"], "'abacus'"),
         (["run", "hi", "--json", "/nowhere/x.json"], "/nowhere/x.json"),
+        (["run", "hi", "--json", "/tmp"], "it is a folder"),
+        (["run", "hi", "--json", "a" * 300 + "/x"], "name too long"),
+        (["run", "hi", "--seed", "1" + "0" * 400], "seed must be"),
+        (["run", "hi", "--draft", "none", "--gamma", "999"], "999"),
         (["run", "hi", "--gama", "3"], "--gama"),
         (["run"], "PROMPT"),
         (["race", "hi", "--rounds", "0"], "0"),
@@ -127,7 +132,23 @@ def test_info_names_device_precision_and_pairs(specviz):
 
 def test_escape_sequences_do_not_reach_the_terminal():
     assert "\x1b" not in cli.visible("\x1b[31mred\x07\u202e")
-    assert cli.visible("line\nwith\ttab é 日本") == "line\nwith\ttab é 日本"
+    for text in ("line\nwith\ttab é 日本", "👩\u200d🚀", "1\u00a0000\u202f€", "日本\u3000語"):
+        assert cli.visible(text) == text
+
+
+def test_stdin_that_is_not_utf8_is_refused(specviz, folder, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), encoding="utf-8"))
+    code, _, err = specviz("run", "-", "--target", folder)
+    assert code == 2
+    assert "not UTF-8 text (byte 3)" in err
+
+
+def test_a_prompt_comes_from_stdin_and_json_is_ascii(specviz, folder, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("日本".encode()), encoding="ascii"))
+    code, out, _ = specviz("run", "-", "--target", folder, "--max-new-tokens", 3, "--json", "-")
+    assert code == 0
+    assert out.isascii()
+    assert Run.from_json(out).prompt.text == "日本"
 
 
 def test_a_full_disk_is_one_sentence(specviz, folder, monkeypatch, tmp_path):

@@ -1,6 +1,8 @@
 """The loop, on the situations that broke published engines: same ids as plain decoding, and counts that reconcile."""
 
 import dataclasses
+import re
+import time
 
 import pytest
 import torch
@@ -30,6 +32,17 @@ def cycle(period: int = 3, vocabulary: int = 8) -> TableModel:
     return TableModel(logits)
 
 
+FATE_LETTERS = {
+    "accepted": "a",
+    "rejected": "r",
+    "discarded": "d",
+    "resampled": "c",
+    "bonus": "b",
+    "sampled": "s",
+    "trimmed": "t",
+}
+
+
 def check_counts(run: Run) -> None:
     """What must hold of every trace, whatever happened."""
     tokens = [token for step in run.steps for token in step.tokens]
@@ -48,6 +61,17 @@ def check_counts(run: Run) -> None:
         length += len(step.emitted)
         assert step.cache_after == length - 1
         assert step.t_end - step.t_start == pytest.approx(step.draft_s + step.verify_s + step.host_s)
+        fates = "".join(FATE_LETTERS[t.fate] for t in step.tokens)
+        # Kept ones; then the refused one, what stood behind it and the correction, or what the cut left, or a bonus.
+        assert re.fullmatch(r"a*(rd*c|t*|b)|s", fates), fates
+        for token in step.tokens:
+            if token.fate in ("accepted", "rejected"):
+                assert (token.u < token.accept_prob) == (token.fate == "accepted")
+                assert token.accept_prob == pytest.approx(min(1.0, token.p / token.q))
+            if token.fate == "discarded":
+                assert token.u is None
+        tested = [token.u for token in step.tokens if token.fate in ("accepted", "rejected")]
+        assert len(set(tested)) == len(tested)
         final = [t.fate for t in step.tokens if t.fate in ("resampled", "bonus", "sampled")]
         assert len(final) <= 1
         assert ("rejected" in [t.fate for t in step.tokens]) == (final == ["resampled"])
@@ -233,6 +257,58 @@ def test_tracing_changes_no_id(draft, temperature):
     assert ids[0] == ids[1] == ids[2]
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_the_best_tokens_are_those_of_the_models_without_a_cache(temperature):
+    """`top_p`, `top_q` and `confidence`, against forward passes over the whole text."""
+    engine = tiny_engine(draft_seed=1)
+    run = engine.generate(PROMPT, draft="model", gamma=3, temperature=temperature, seed=2, max_new_tokens=24, top=8)
+    context = list(run.prompt.token_ids)
+    for step in run.steps:
+        drafted = [token for token in step.tokens if token.q is not None]
+        for i, token in enumerate(step.tokens):
+            before = drafted[: i if token.q is not None else step.accepted]
+            ids = torch.tensor([[*context, *(t.id for t in before)]])
+            p, q = (m._model(input_ids=ids).logits[0, -1] for m in (engine.target, engine.draft_model))
+            check_rows(token.top_p, p, temperature)
+            if token.q is not None:
+                check_rows(token.top_q, q, temperature)
+                assert token.confidence == pytest.approx(float(q.softmax(-1)[token.id]), rel=1e-3)
+                if temperature:
+                    assert token.p == pytest.approx(float((p / temperature).softmax(-1)[token.id]), rel=1e-3, abs=1e-6)
+        context += [token.id for token in step.emitted]
+
+
+def check_rows(rows, logits, temperature):
+    assert rows[0][0] == int(logits.argmax())
+    raw = logits.softmax(-1)
+    warped = (logits / temperature).softmax(-1) if temperature else (raw == raw.max()).float()
+    for token, _, prob, raw_prob in rows:
+        assert raw_prob == pytest.approx(float(raw[token]), rel=1e-3)
+        assert prob == pytest.approx(float(warped[token]), rel=1e-3)
+
+
+def test_times_belong_to_what_took_them(monkeypatch):
+    """Slow parts, made slow on purpose, appear where they happened and nowhere else; prefill is apart."""
+    engine = tiny_engine(draft_seed=1)
+
+    def slow(model, name, seconds):
+        real = getattr(model, name)
+        monkeypatch.setattr(model, name, lambda *args: time.sleep(seconds) or real(*args))
+
+    slow(engine.target, "prefill", 0.05)
+    slow(engine.draft_model, "prefill", 0.03)
+    slow(engine.target, "forward", 0.02)
+    slow(engine.draft_model, "forward", 0.01)
+    run = engine.generate(PROMPT, draft="model", gamma=2, max_new_tokens=4, ignore_eos=True)
+    assert run.prefill.target_s >= 0.05
+    assert run.prefill.draft_s >= 0.03
+    assert run.steps[0].t_start < 0.05
+    for step in run.steps:
+        assert step.draft_s >= 0.02
+        assert step.verify_s >= 0.02
+        assert step.host_s < 0.02
+
+
 def test_another_seed_gives_another_text():
     engine = tiny_engine()
     runs = {tuple(plain(engine, temperature=1.0, seed=seed, max_new_tokens=10).output.token_ids) for seed in range(5)}
@@ -314,6 +390,19 @@ def test_a_run_that_lost_its_engine_to_another_says_so():
         next(first)
 
 
+def test_a_stream_that_never_began_disturbs_no_other():
+    engine = tiny_engine()
+    expected = plain(engine, max_new_tokens=12).output.token_ids
+    never = engine.stream([9] * 6, draft="none")
+    current = engine.stream(PROMPT, draft="none", max_new_tokens=12)
+    next(current)
+    engine.stream([9] * 6, draft="none").close()
+    list(current)
+    assert current.run.output.token_ids == expected
+    never.close()
+    assert never.run.output.finish_reason == "cancelled"
+
+
 @pytest.mark.parametrize("prompt", ["", "  \n", []])
 def test_an_empty_prompt_is_refused(prompt):
     with pytest.raises(SettingsError, match="prompt is empty"):
@@ -327,6 +416,7 @@ def test_an_empty_prompt_is_refused(prompt):
         ([5, 300], {}, "holds 300, which is not a token id"),
         (["a"], {}, "holds 'a'"),
         (7, {}, "must be a text or a list"),
+        (b"bytes", {}, "must be a text or a list"),
         ("half \ud83d", {}, "half of a character"),
         ("hi", {"draft": "model"}, "No draft model was loaded"),
         ("hi", {"chat": True}, "has no chat template"),
@@ -337,6 +427,14 @@ def test_an_empty_prompt_is_refused(prompt):
 def test_what_cannot_run_is_refused_at_once(prompt, options, sentence):
     with pytest.raises(SettingsError, match=sentence):
         tiny_engine().stream(prompt, **options)
+
+
+def test_a_text_with_a_token_that_the_model_lacks_is_refused():
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens(["<<<extra>>>"])
+    engine = Engine(LanguageModel(tiny_model("llama"), "llama", VOCAB_SIZE), tokenizer)
+    with pytest.raises(SettingsError, match="holds 300, which is not a token id"):
+        engine.stream("say <<<extra>>> now")
 
 
 def test_the_chat_template_is_used_when_there_is_one_unless_switched_off():

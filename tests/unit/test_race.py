@@ -3,9 +3,11 @@
 import json
 
 import pytest
+import torch
 
 from specviz.errors import SettingsError
-from specviz.lab.race import Divergence, Lane, Race, RaceCancelled, Spread, race, stream_race, verdict
+from specviz.lab.race import Divergence, Lane, Race, RaceCancelled, Spread, race, stream_race, top2_margin, verdict
+from specviz.settings import Settings
 from specviz.trace import Run
 from tests.conftest import tiny_engine
 
@@ -23,8 +25,14 @@ def test_lanes_hold_whole_runs_of_every_round(result):
         assert len(lane.runs) == 3
         rates = [run.summary.tokens_per_second for run in lane.runs]
         assert lane.tokens_per_second == Spread(sorted(rates)[1], min(rates), max(rates))
-        assert rates[lane.shown] == lane.tokens_per_second.median
-    assert result.speedup.low <= result.speedup.median <= result.speedup.high
+        assert lane.prefill_s.median > 0
+
+
+def test_the_speedup_is_drafting_over_plain_round_by_round_and_the_shown_round_has_the_median(result):
+    plain, draft = ([run.summary.tokens_per_second for run in lane.runs] for lane in result.lanes)
+    ratios = [b / a for a, b in zip(plain, draft, strict=True)]
+    assert result.speedup == Spread(sorted(ratios)[1], min(ratios), max(ratios))
+    assert [ratios[lane.shown] for lane in result.lanes] == [result.speedup.median] * 2
 
 
 def test_both_lanes_have_the_same_settings_but_for_the_draft(result):
@@ -34,7 +42,8 @@ def test_both_lanes_have_the_same_settings_but_for_the_draft(result):
     }
 
 
-def test_the_order_alternates_after_a_warm_up_of_both(result):
+def test_the_order_alternates_after_a_warm_up_of_both(result, monkeypatch):
+    monkeypatch.setattr("specviz.lab.race.PROGRESS_S", -1)
     assert result.order == [["none", "ngram"], ["ngram", "none"], ["none", "ngram"]]
     seen = [
         (at.round, at.lane)
@@ -57,6 +66,12 @@ def test_greedy_float32_lanes_write_the_same(result):
     assert "same text" in result.verdict
 
 
+def real_margin(engine, context) -> float:
+    """Gap of the two best logits behind `context`, without any cache."""
+    best = engine.target._model(input_ids=torch.tensor([context])).logits[0, -1].topk(2).values
+    return float(best[0] - best[1])
+
+
 def test_the_first_difference_comes_with_its_margin(monkeypatch):
     engine = tiny_engine()
     real, pick = engine.target.forward, [0]
@@ -76,7 +91,8 @@ def test_the_first_difference_comes_with_its_margin(monkeypatch):
     assert plain[: difference.index] == draft[: difference.index]
     assert difference.ids == [plain[difference.index], draft[difference.index]]
     assert difference.position == len(result.lanes[0].runs[0].prompt.token_ids) + difference.index
-    assert difference.margin > 0
+    logits = real_margin(engine, [*result.lanes[0].runs[0].prompt.token_ids, *plain[: difference.index]])
+    assert difference.margin == pytest.approx(logits, rel=1e-4)
     assert f"part at token {difference.index + 1}" in result.verdict
     assert "texts part" in result.verdict
 
@@ -118,6 +134,7 @@ def test_a_race_that_cannot_be_run_is_refused(options, sentence):
         (Spread(1.8, 1.7, 1.9), "Speculation wins"),
         (Spread(0.8, 0.7, 0.9), "Speculation loses"),
         (Spread(1.02, 0.98, 1.1), "Too close to call"),
+        (Spread(1.01, 1.005, 1.015), "Too close to call"),
     ],
 )
 def test_the_verdict_says_who_won_also_when_speculation_loses(result, speedup, opening):
@@ -128,7 +145,7 @@ def test_the_verdict_says_who_won_also_when_speculation_loses(result, speedup, o
 
 def test_one_round_calls_no_winner():
     result = race(tiny_engine(), PROMPT, rounds=1, max_new_tokens=8)
-    assert "too few to call it" in result.verdict
+    assert "too few to call a winner" in result.verdict
 
 
 def test_a_difference_in_low_precision_is_explained(result):
@@ -136,3 +153,18 @@ def test_a_difference_in_low_precision_is_explained(result):
     words = verdict(result.lanes, Spread(1.8, 1.7, 1.9), False, difference, False)
     assert "token 4 ('a\\x1b' against the end)" in words
     assert "0.125 apart in bfloat16: a pass over several tokens rounds differently" in words
+
+
+def test_every_size_of_pass_is_made_before_the_clock_runs(monkeypatch):
+    engine, sizes = tiny_engine(), []
+    real = engine.target.forward
+    monkeypatch.setattr(engine.target, "forward", lambda ids: sizes.append(len(ids)) or real(ids))
+    race(engine, "abc", rounds=1, draft="ngram", gamma=6, max_new_tokens=2)
+    assert sizes[:2] == [1, 7]
+
+
+def test_penalties_count_in_the_margin():
+    engine = tiny_engine()
+    context = engine.encode(PROMPT, chat=False)
+    biased = Settings.of(logit_bias={7: 1e3})
+    assert top2_margin(engine, biased, len(context), context) > 900

@@ -16,7 +16,7 @@ def test_temperature_zero_is_one_hot_at_the_argmax():
     assert warp([[0.1, 3.0, 2.0]], temperature=0).tolist() == [[0, 1, 0]]
 
 
-@pytest.mark.parametrize("temperature", [1e-6, 1e-3, 100.0])
+@pytest.mark.parametrize("temperature", [5e-324, 1e-46, 1e-38, 1e-6, 1e-3, 100.0])
 @pytest.mark.parametrize(("top_p", "top_k"), [(0.0, 0), (1.0, 0), (1.0, 1), (0.5, 3)])
 def test_extremes_give_a_distribution(temperature, top_p, top_k):
     probs = warp([[80.0, -90.0, 79.0, 3.0]], temperature=temperature, top_p=top_p, top_k=top_k)

@@ -69,6 +69,25 @@ def test_stop_ends_a_run_and_what_was_decoded_stays(host):
     wait(lambda: not host.desk.busy)
 
 
+def test_a_stop_before_the_first_batch_counts(host):
+    session = host.session()
+    batches = session.run("the draft", max_new_tokens=1900, ignore_eos=True)
+    session.stop()
+    assert flat(batches) == [{"type": "stopped"}]
+    assert not host.desk.busy
+
+
+def test_a_thread_that_cannot_start_gives_the_place_back(host, monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            flat(host.session().run("the draft"))
+    assert not host.desk.busy
+
+
 def test_closing_the_iterator_frees_the_device(host):
     batches = host.session().run("the draft", max_new_tokens=1900, ignore_eos=True)
     next(batches)
