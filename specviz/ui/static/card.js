@@ -100,7 +100,7 @@
         box.append(sv.el("span", "sv-bar-name", name), track, sv.el("span", "sv-bar-value", sv.prob(value)));
         return track;
       };
-      if (token.p !== null) bar(greedy ? "p at T = 0" : "p target", token.p, "p");
+      if (token.p !== null) bar(greedy ? "p at T=0" : "p target", token.p, "p");
       if (token.q !== null) bar("q draft", token.q, "q");
       if (token.accept_prob !== null) {
         const track = bar("accept", token.accept_prob, "accept");

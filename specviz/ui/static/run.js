@@ -140,7 +140,7 @@
       const rate = whole ? whole.acceptance_rate : { value: tested ? row.accepted / tested : null, low: null, high: null };
       this._figure("speed", sv.number(whole ? whole.tokens_per_second : row.time ? row.tokens / row.time : null, 1), `${sv.plural(row.tokens, "token")} in ${sv.seconds(row.time)}, prompt reading apart`);
       this._figure("perpass", sv.number(whole ? whole.tokens_per_step : row.steps ? row.tokens / row.steps : null, 2), `${sv.plural(row.tokens, "token")}, ${sv.plural(row.steps, "target pass")}`);
-      const note = rate.value === null ? "nothing drafted was tested" : rate.low === null ? `${row.accepted} of ${tested} tested, so far` : `${row.accepted} of ${tested} tested; 95 % interval ${sv.percent(rate.low)} to ${sv.percent(rate.high)}`;
+      const note = rate.value === null ? "nothing drafted was tested" : rate.low === null ? `${row.accepted} of ${tested} tested, so far` : `${row.accepted} of ${tested} tested; 95 %: ${sv.percent(rate.low)} to ${sv.percent(rate.high)}`;
       this._figure("rate", sv.percent(rate.value), note);
     }
 
