@@ -1,7 +1,7 @@
 """`Engine`: a target, its tokenizer and its draft types; turns a prompt and settings into a `Decoding`.
 
 Bad input is refused here, before anything runs, in one sentence; a model's generation_config changes nothing but
-which ids end a run. Held by tests/unit/test_decode.py.
+which ids end a run. Held by tests/unit/test_engine.py.
 """
 
 from __future__ import annotations

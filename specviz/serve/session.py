@@ -123,7 +123,7 @@ class Session:
             thread = threading.Thread(target=contextvars.copy_context().run, args=arguments, daemon=True)
             thread.start()
             worker = thread  # from here on it gives the device back
-            yield from _batches(events)
+            yield from _coalesced(events)
         finally:
             stop.set()
             if worker is None:
@@ -154,7 +154,7 @@ def _work(work: Callable[..., None], events: queue.SimpleQueue, stop: threading.
         events.put(None)
 
 
-def _batches(events: queue.SimpleQueue) -> Iterator[list[Event]]:
+def _coalesced(events: queue.SimpleQueue) -> Iterator[list[Event]]:
     """Everything that has happened, at most `RATE` times a second, until the thread's closing None."""
     while True:
         batch = [events.get()]

@@ -1,6 +1,7 @@
 """Gradio's own controls in the page's colours; the same values stand in static/page.css.
 
-System fonts only, so that nothing is fetched. Held by tests/browser/test_page.py::test_no_request_leaves.
+System fonts only, so that nothing is fetched. Held by tests/browser/conftest.py, which
+fails every test whose page asks another host.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import torch
 from specviz.engine.engine import Engine
 from specviz.engine.model import LanguageModel
 from specviz.engine.text import REPLACEMENT
-from specviz.errors import NumericsError, SettingsError, SpecvizError
+from specviz.errors import NumericsError, SpecvizError
 from specviz.trace import EMITTED, Run
 from tests.conftest import tiny_engine
 from tests.table import TableModel, table_engine
@@ -401,56 +401,3 @@ def test_a_stream_that_never_began_disturbs_no_other():
     assert current.run.output.token_ids == expected
     never.close()
     assert never.run.output.finish_reason == "cancelled"
-
-
-@pytest.mark.parametrize("prompt", ["", "  \n", []])
-def test_an_empty_prompt_is_refused(prompt):
-    with pytest.raises(SettingsError, match="prompt is empty"):
-        tiny_engine().stream(prompt)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "options", "sentence"),
-    [
-        ("x" * 4000, {}, "tokens long and llama reads at most 256"),
-        ([5, 300], {}, "holds 300, which is not a token id"),
-        (["a"], {}, "holds 'a'"),
-        (7, {}, "must be a text or a list"),
-        (b"bytes", {}, "must be a text or a list"),
-        ("half \ud83d", {}, "half of a character"),
-        ("hi", {"draft": "model"}, "No draft model was loaded"),
-        ("hi", {"chat": True}, "has no chat template"),
-        ("hi", {"eos_token_id": 300}, "300 is not a token id"),
-        ("hi", {"top": 9}, "top must be a whole number from 0 to 8"),
-    ],
-)
-def test_what_cannot_run_is_refused_at_once(prompt, options, sentence):
-    with pytest.raises(SettingsError, match=sentence):
-        tiny_engine().stream(prompt, **options)
-
-
-def test_a_text_with_a_token_that_the_model_lacks_is_refused():
-    tokenizer = tiny_tokenizer()
-    tokenizer.add_tokens(["<<<extra>>>"])
-    engine = Engine(LanguageModel(tiny_model("llama"), "llama", VOCAB_SIZE), tokenizer)
-    with pytest.raises(SettingsError, match="holds 300, which is not a token id"):
-        engine.stream("say <<<extra>>> now")
-
-
-def test_the_chat_template_is_used_when_there_is_one_unless_switched_off():
-    target = LanguageModel(tiny_model("llama"), "llama", VOCAB_SIZE)
-    engine = Engine(target, tiny_tokenizer(chat=True))
-    with_template, without = engine.stream("hi").run, engine.stream("hi", chat=False).run
-    assert "assistant" in engine.tokenizer.decode(with_template.prompt.token_ids)
-    assert with_template.settings["chat"] is True
-    assert engine.tokenizer.decode(without.prompt.token_ids) == "hi"
-
-
-def test_importing_the_package_imports_neither_gradio_nor_torch():
-    import subprocess
-    import sys
-
-    code = "import specviz, sys; print([m for m in ('gradio', 'torch', 'plotly') if m in sys.modules])"
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
-    )

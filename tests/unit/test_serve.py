@@ -39,6 +39,16 @@ def flat(batches) -> list[dict]:
     return [event for batch in batches for event in batch]
 
 
+def events_of_a_stopped_run(host) -> list[dict]:
+    """Of a run that is stopped as soon as its first batch has come."""
+    session = host.session()
+    events = []
+    for batch in session.run("the draft", max_new_tokens=1900, ignore_eos=True):
+        events += batch
+        session.stop()
+    return events
+
+
 def test_a_run_arrives_whole(host):
     events = flat(host.session().run("the draft", max_new_tokens=40, ignore_eos=True))
     assert [event["type"] for event in events[:1] + events[-1:]] == ["run", "end"]
@@ -59,11 +69,7 @@ def test_bad_input_is_one_error_event_and_the_device_stays_free(host):
 
 
 def test_stop_ends_a_run_and_what_was_decoded_stays(host):
-    session = host.session()
-    events = []
-    for batch in session.run("the draft", max_new_tokens=1900, ignore_eos=True):
-        events += batch
-        session.stop()
+    events = events_of_a_stopped_run(host)
     assert events[-1]["output"]["finish_reason"] == "cancelled"
     assert events[-1]["summary"]["tokens"] == len(events[-1]["output"]["token_ids"]) < 1900
     wait(lambda: not host.desk.busy)
@@ -215,10 +221,6 @@ def check_zerogpu(host, asked):
     assert events[-1]["summary"]["tokens"] == 40
     assert flat(host.session().race("the draft", rounds=2, max_new_tokens=40))[-1]["type"] == "race"
     assert asked == [22, 28]
-    session = host.session()
-    events = []
-    for batch in session.run("the draft", max_new_tokens=1900, ignore_eos=True):
-        events += batch
-        session.stop()
+    events = events_of_a_stopped_run(host)
     assert events[-1]["output"]["finish_reason"] == "cancelled"
     assert events[-1]["summary"]["tokens"] == len(events[-1]["output"]["token_ids"])
