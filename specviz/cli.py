@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specviz.errors import SettingsError, SpecvizError
-from specviz.settings import DRAFTS, GAMMA_MAX, GAMMA_MIN, RULES, Settings
+from specviz.settings import CANDIDATES_MAX, CANDIDATES_MIN, DRAFTS, GAMMA_MAX, GAMMA_MIN, RULES, Settings
 
 if TYPE_CHECKING:
     from specviz.engine.engine import Engine
@@ -86,10 +86,32 @@ def settings_options(
     gamma: Annotated[
         Any, typer.Option(parser=WHOLE, metavar="N", help=f"Draft tokens per step, {GAMMA_MIN} to {GAMMA_MAX}.")
     ] = DEFAULTS.gamma,
+    adaptive: Annotated[bool, typer.Option("--adaptive", help="Choose gamma step by step, up to --gamma.")] = False,
+    min_confidence: Annotated[
+        Any, typer.Option(parser=REAL, metavar="P", help="Stop drafting behind a token less certain than this.")
+    ] = DEFAULTS.min_confidence,
+    candidates: Annotated[
+        Any,
+        typer.Option(
+            parser=WHOLE,
+            metavar="N",
+            help=f"Drafters in a pool, children of a tree's node: {CANDIDATES_MIN} to {CANDIDATES_MAX}.",
+        ),
+    ] = DEFAULTS.candidates,
+    exit_layer: Annotated[
+        Any, typer.Option(parser=WHOLE, metavar="K", help="Layers that layer_skip drafts with; 0 is half of them.")
+    ] = DEFAULTS.exit_layer,
     verify: Annotated[str, typer.Option(help=f"Verification rule: {', '.join(RULES)}.")] = DEFAULTS.verify,
     temperature: Annotated[Any, typer.Option(parser=REAL, metavar="T", help="0 is greedy.")] = DEFAULTS.temperature,
     top_k: Annotated[Any, typer.Option(parser=WHOLE, metavar="K", help="0 is off.")] = DEFAULTS.top_k,
     top_p: Annotated[Any, typer.Option(parser=REAL, metavar="P", help="1 is off.")] = DEFAULTS.top_p,
+    min_p: Annotated[Any, typer.Option(parser=REAL, metavar="P", help="0 is off.")] = DEFAULTS.min_p,
+    repetition_penalty: Annotated[
+        Any, typer.Option(parser=REAL, metavar="X", help="1 is off.")
+    ] = DEFAULTS.repetition_penalty,
+    frequency_penalty: Annotated[
+        Any, typer.Option(parser=REAL, metavar="X", help="0 is off.")
+    ] = DEFAULTS.frequency_penalty,
     seed: Annotated[Any, typer.Option(parser=WHOLE, metavar="N")] = DEFAULTS.seed,
     max_new_tokens: Annotated[
         Any, typer.Option(parser=WHOLE, metavar="N", help="Length limit in tokens.")

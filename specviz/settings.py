@@ -19,15 +19,23 @@ from specviz.errors import SettingsError
 GAMMA_MIN, GAMMA_MAX = 1, 16
 TEMPERATURE_MAX = 100.0  # the page offers 0 to 2; the engine is tested up to here
 SEED_MAX = 2**63 - 1
-DRAFTS = ("none", "ngram", "ngram-smoothed", "model")
+CANDIDATES_MIN, CANDIDATES_MAX = 1, 4
 #: What the draft types are called in sentences.
 TITLES = {
     "none": "plain decoding",
     "ngram": "n-gram lookup",
     "ngram-smoothed": "smoothed n-gram drafting",
     "model": "the draft model",
+    "layer_skip": "layer skipping",
+    "hybrid": "hybrid drafting",
+    "tree": "a sampled tree",
+    "tree-dynamic": "a dynamic tree",
+    "pool": "a pool of drafts",
 }
-RULES = ("rejection",)
+DRAFTS = tuple(TITLES)
+#: Draft types whose proposals branch.
+TREES = ("tree", "tree-dynamic", "pool")
+RULES = ("rejection", "block", "coupled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +43,19 @@ class Settings:
     """What decides the output of a run, besides the models and the prompt.
 
     `chat` None means: apply the chat template when the tokenizer has one. `eos_token_id` None means the model's own.
-    `gamma` is fixed: every step drafts that many tokens, unless the draft has nothing to say or the context ends.
-    `verify` names the acceptance rule. `top_k` 0, `top_p` 1, `min_p` 0, `repetition_penalty` 1 and
+    `gamma` is how many tokens deep a step drafts, unless the draft has nothing to say or the context ends; when
+    `adaptive`, the most it may choose. A draft stops behind a token whose own confidence is below `min_confidence`.
+    `candidates` is the number of drafters in a pool and of children of a tree's node. `exit_layer` is where
+    `layer_skip` leaves the target, 0 for half its layers. `verify` names the acceptance rule. `top_k` 0, `top_p` 1, `min_p` 0, `repetition_penalty` 1 and
     `frequency_penalty` 0 are off.
     """
 
     draft: str = "ngram"
     gamma: int = 4
     adaptive: bool = False
+    min_confidence: float = 0.0
+    candidates: int = 2
+    exit_layer: int = 0
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
@@ -73,8 +86,31 @@ class Settings:
                 raise SettingsError(f"Unknown setting {name!r}: {hint}")
         values = {name: _CHECKS[name](value) for name, value in given.items()}
         if values.get("draft") == "none":
-            values["gamma"] = 0
-        return cls(**values)
+            values["gamma"], values["adaptive"] = 0, False
+        return cls(**values)._checked()
+
+    def _checked(self) -> Settings:
+        if self.verify == "block" and self.draft in TREES:
+            raise SettingsError(
+                f"Rule 'block' verifies a chain as one block and draft type {self.draft!r} proposes a tree: "
+                "choose rule rejection or coupled, or another draft type."
+            )
+        return self
+
+    def with_draft(self, draft: str) -> Settings:
+        """A copy for another draft type.
+
+        Raises:
+            SettingsError: an unknown type, or one that the rule cannot verify.
+        """
+        return dataclasses.replace(self, draft=_CHECKS["draft"](draft))._checked()
+
+    def given(self) -> dict[str, Any]:
+        """The fields as keywords for `Settings.of`."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if self.draft == "none":
+            del fields["gamma"]
+        return fields
 
     def replace(self, **changes: Any) -> Settings:
         """A copy with some fields changed to values that are already canonical."""
@@ -138,12 +174,6 @@ def _flag(name: str, maybe: bool = False):
     return check
 
 
-def _fixed_gamma(value: Any) -> bool:
-    if value is not False:
-        raise SettingsError(f"adaptive must be false, not {shown(value)}: gamma is fixed in this version.")
-    return False
-
-
 def _stop(value: Any) -> tuple[str, ...]:
     if value is not None and not isinstance(value, (str, list, tuple)):
         raise SettingsError(f"stop must be a text or a list of texts, not {shown(value)}.")
@@ -175,7 +205,10 @@ def _logit_bias(value: Any) -> dict[int, float]:
 _CHECKS = {
     "draft": _choice("draft type", DRAFTS),
     "gamma": _integer("gamma", GAMMA_MIN, GAMMA_MAX, " (for plain decoding choose the draft type none)"),
-    "adaptive": _fixed_gamma,
+    "adaptive": _flag("adaptive"),
+    "min_confidence": _number("min_confidence", 0.0, 1.0),
+    "candidates": _integer("candidates", CANDIDATES_MIN, CANDIDATES_MAX),
+    "exit_layer": _integer("exit_layer", 0),
     "temperature": _number("temperature", 0.0, TEMPERATURE_MAX),
     "top_k": _integer("top_k", 0),
     "top_p": _number("top_p", 0.0, 1.0),

@@ -8,37 +8,100 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from specviz.trace import TESTED, Interval, PositionRate, Step, Summary
+from specviz.trace import TESTED, Calibration, Interval, PositionRate, Step, Summary, Token
 
 RESAMPLES = 1000
 Z95 = 1.959964
 
 
-def summarise(steps: Sequence[Step]) -> Summary:
+@dataclass(slots=True)
+class Level:
+    """The draft tokens of one step behind one kept token, as one trial: the tested ones, and whether one was kept."""
+
+    depth: int
+    tested: list[Token]
+
+    @property
+    def accepted(self) -> bool:
+        return any(token.fate == "accepted" for token in self.tested)
+
+
+def summarise(steps: Sequence[Step], calibration: Calibration | None = None) -> Summary:
     """Tokens per second is emitted tokens over the last `t_end`: prefill is apart."""
     tokens = sum(len(step.emitted) for step in steps)
     seconds = steps[-1].t_end if steps else 0.0
-    overlaps = [
-        token.overlap for step in steps for token in step.tokens if token.fate in TESTED and token.overlap is not None
-    ]
+    per_step = [levels(step) for step in steps]
+    firsts = [level.tested[0].overlap for found in per_step for level in found]
+    overlaps = [share for share in firsts if share is not None]
+    alpha = sum(overlaps) / len(overlaps) if overlaps else None
     return Summary(
         tokens=tokens,
         steps=len(steps),
         tokens_per_step=tokens / len(steps) if steps else None,
         tokens_per_second=tokens / seconds if seconds > 0 else None,
-        acceptance_rate=acceptance_rate(steps),
-        alpha=sum(overlaps) / len(overlaps) if overlaps else None,
-        by_position=by_position(steps),
+        acceptance_rate=acceptance_rate(per_step),
+        alpha=alpha,
+        by_position=by_position(steps, per_step),
+        predicted=None if calibration is None or alpha is None else predict(steps, alpha, calibration),
     )
 
 
-def acceptance_rate(steps: Sequence[Step]) -> Interval:
-    """accepted / (accepted + rejected), with the percentile bootstrap over steps (Efron 1979): tests within a step
-    depend on each other, steps much less. Where every resample is alike, the Wilson interval of the tests."""
-    counts = np.array([_counts(step) for step in steps], dtype=np.int64).reshape(-1, 2)
+def levels(step: Step) -> list[Level]:
+    """The tested levels of a step, from the root on."""
+    found: dict[int, Level] = {}
+    for token in step.tokens:
+        if token.fate in TESTED:
+            found.setdefault(token.parent, Level(depth(step, token), [])).tested.append(token)
+    return sorted(found.values(), key=lambda level: level.depth)
+
+
+def depth(step: Step, token: Token) -> int:
+    """How many tokens of the step stand before this one on its own path."""
+    count, at = 0, token.parent
+    while at >= 0:
+        count, at = count + 1, step.tokens[at].parent
+    return count
+
+
+def drafted_depth(step: Step) -> int:
+    """How many tokens deep the step drafted."""
+    return max((depth(step, token) + 1 for token in step.tokens[: step.gamma]), default=0)
+
+
+def predict(steps: Sequence[Step], alpha: float, calibration: Calibration) -> dict[str, float]:
+    """The speed-up that theory expects of these steps' drafts: (1 + h0) tokens / modelled time, with the tokens of a
+    step (1 - alpha^(gamma + 1)) / (1 - alpha) (Leviathan et al. 2023, Theorem 3.8, with measured v and h)."""
+    tokens = time = verify = 0.0
+    for step in steps:
+        gamma = drafted_depth(step)
+        tokens += expected_tokens(alpha, gamma)
+        time += calibration.step(gamma, step.gamma)
+        verify += calibration.v[min(step.gamma, len(calibration.v) - 1)]
+    return {
+        "alpha": alpha,
+        "c": calibration.c,
+        "v": verify / len(steps),
+        "h": calibration.h,
+        "h0": calibration.h0,
+        "speedup": (1 + calibration.h0) * tokens / time,
+    }
+
+
+def expected_tokens(alpha: float, gamma: int) -> float:
+    """Tokens of a step when each of `gamma` draft tokens is accepted with `alpha` (Leviathan et al. 2023, Eq. 1)."""
+    return float(gamma + 1) if alpha >= 1 else (1 - alpha ** (gamma + 1)) / (1 - alpha)
+
+
+def acceptance_rate(per_step: Sequence[Sequence[Level]]) -> Interval:
+    """accepted / (accepted + rejected), a level counting once, with the percentile bootstrap over steps (Efron 1979):
+    tests within a step depend on each other, steps much less. Where every resample is alike, the Wilson interval of
+    the tests."""
+    rows = [(sum(level.accepted for level in found), len(found)) for found in per_step]
+    counts = np.array(rows, dtype=np.int64).reshape(-1, 2)
     accepted, tested = counts.sum(0)
     if not tested:
         return Interval()
@@ -51,25 +114,30 @@ def acceptance_rate(steps: Sequence[Step]) -> Interval:
     return Interval(float(accepted / tested), float(low), float(high))
 
 
-def by_position(steps: Sequence[Step]) -> list[PositionRate]:
-    """Acceptance at the 1st, 2nd, ... draft token of a step, among the steps that reached it."""
-    deepest = max((step.gamma for step in steps), default=0)
+def by_position(steps: Sequence[Step], per_step: Sequence[Sequence[Level]]) -> list[PositionRate]:
+    """Acceptance at the 1st, 2nd, ... level of a draft, among the steps that reached it."""
+    # A level behind the cut was never proposed, as far as rates go.
+    whole = [
+        {depth(step, token) for token in step.tokens[: step.gamma]}
+        - {depth(step, token) for token in step.tokens[: step.gamma] if token.fate == "trimmed"}
+        for step in steps
+    ]
     rows = []
-    for k in range(deepest):
-        proposed = [step.tokens[k] for step in steps if step.gamma > k and step.tokens[k].fate != "trimmed"]
-        tested = [token for token in proposed if token.fate in TESTED]
-        accepted = sum(token.fate == "accepted" for token in tested)
+    for k in range(max((drafted_depth(step) for step in steps), default=0)):
+        proposed = sum(k in depths for depths in whole)
+        tested = [level for found in per_step for level in found if level.depth == k]
+        accepted = sum(level.accepted for level in tested)
         low, high = wilson(accepted, len(tested))
         rows.append(
             PositionRate(
                 position=k + 1,
-                proposed=len(proposed),
+                proposed=proposed,
                 tested=len(tested),
                 accepted=accepted,
                 rate=accepted / len(tested) if tested else None,
                 low=low,
                 high=high,
-                reach_rate=accepted / len(proposed) if proposed else None,
+                reach_rate=accepted / proposed if proposed else None,
             )
         )
     return rows
@@ -83,8 +151,3 @@ def wilson(successes: int, trials: int) -> tuple[float | None, float | None]:
     centre = (rate + weight / 2) / (1 + weight)
     half = math.sqrt(rate * (1 - rate) * weight + weight**2 / 4) / (1 + weight)
     return max(0.0, centre - half), min(1.0, centre + half)
-
-
-def _counts(step: Step) -> tuple[int, int]:
-    tested = [token for token in step.tokens if token.fate in TESTED]
-    return sum(token.fate == "accepted" for token in tested), len(tested)

@@ -35,9 +35,10 @@ class Token:
     """One token of a step, drafted or emitted.
 
     `position` is absolute (prompt length for the first new token); `parent` is the index of the preceding token
-    in the same step, -1 for the pending one. `p` and `q` are warped probabilities of this very token; `q`, `u`,
-    `accept_prob`, `overlap` and `confidence` are None for tokens the target drew. `u` is None for a draft token
-    that was never tested.
+    in the same step, -1 for the pending one: a step's draft tokens are a tree, a chain being the simplest. `p` and
+    `q` are warped probabilities of this very token; `q`, `u`, `accept_prob`, `overlap` and `confidence` are None
+    for tokens the target drew. `u` is None for a draft token that was never tested, and under rule `coupled`.
+    `accept_prob` is min(1, p/q), behind a refused sibling with what was left of p; under `block` its h.
     """
 
     position: int
@@ -59,7 +60,8 @@ class Token:
 
 @dataclass(slots=True)
 class Step:
-    """One target pass. Times are seconds on one monotonic clock that starts at the end of prefill.
+    """One target pass; `gamma` counts the tokens drafted for it. Times are seconds on one monotonic clock that starts
+    at the end of prefill.
 
     `draft_s + verify_s + host_s == t_end - t_start`; `cache_before` and `cache_after` count the target's cached tokens.
     """
@@ -128,6 +130,28 @@ class Prefill:
 
     target_s: float = 0.0
     draft_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Calibration:
+    """What a step costs on this machine, measured once and fixed during a run, in units of a 1-row target pass.
+
+    `c` is the draft's cost per token, `v[i]` a target pass of i + 1 rows (so `v[0]` is 1), `h` the host's time in a
+    step that drafts and `h0` in a plain one. `unit_s` is the 1-row pass in seconds.
+    """
+
+    c: float
+    v: list[float]
+    h: float
+    h0: float
+    unit_s: float
+
+    def step(self, gamma: int, nodes: int | None = None) -> float:
+        """The modelled time of a step that drafts `gamma` tokens deep and `nodes` in all (a chain: as many)."""
+        if not gamma:
+            return 1 + self.h0
+        rows = (gamma if nodes is None else nodes) + 1
+        return gamma * self.c + self.v[min(rows, len(self.v)) - 1] + self.h
 
 
 @dataclass(slots=True)
@@ -215,7 +239,8 @@ class Document:
 class Run(Document):
     """A whole decoding run: everything the screen, the race and the file need.
 
-    `settings` is the plain dict of `specviz.settings.Settings`.
+    `settings` is the plain dict of `specviz.settings.Settings`; `calibration` is what adaptive gamma decided with:
+    the same run with the same calibration gives the same ids.
     """
 
     id: str
@@ -230,6 +255,7 @@ class Run(Document):
     steps: list[Step] = field(default_factory=list)
     output: Output = field(default_factory=Output)
     summary: Summary = field(default_factory=Summary)
+    calibration: Calibration | None = None
     schema: str = SCHEMA
 
 

@@ -3,19 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from specviz.drafters.model import ModelDrafter
+from specviz.drafters.hybrid import HybridDrafter
+from specviz.drafters.model import ModelDrafter, OwnContext, SharedContext
 from specviz.drafters.ngram import NgramLookup, NgramSmoothed
 from specviz.drafters.plain import NoDrafter
-from specviz.drafters.protocol import Drafter, Proposal
+from specviz.drafters.pool import PoolDrafter
+from specviz.drafters.protocol import Ask, Draw, Drafter, Proposal, Start
+from specviz.drafters.tree import DynamicTree, StaticTree
 from specviz.engine.model import LanguageModel
+from specviz.settings import Settings
 
-#: How each draft type of `specviz.settings.DRAFTS` is made, from the target and the draft model (None without one).
-MAKERS: dict[str, Callable[[LanguageModel, LanguageModel | None], Drafter]] = {
-    "none": lambda target, draft_model: NoDrafter(),
-    "ngram": lambda target, draft_model: NgramLookup(),
-    "ngram-smoothed": lambda target, draft_model: NgramSmoothed(target.vocab_size, target.device),
-    "model": lambda target, draft_model: ModelDrafter(draft_model, target.device),
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """What a drafter is made of."""
+
+    target: LanguageModel
+    draft_model: LanguageModel | None
+    settings: Settings
+
+    @property
+    def exit_layer(self) -> int:
+        return self.settings.exit_layer or self.target.layers // 2
+
+    def early_exit(self) -> SharedContext:
+        """The target's first layers, reading with the target's own cache."""
+        return SharedContext(self.target.exit(self.exit_layer))
+
+    def drafting_model(self) -> OwnContext | SharedContext:
+        """The draft model; without one, the target's first layers."""
+        return OwnContext(self.draft_model) if self.draft_model else self.early_exit()
+
+
+#: How each draft type of `specviz.settings.DRAFTS` is made.
+MAKERS: dict[str, Callable[[Kit], Drafter]] = {
+    "none": lambda kit: NoDrafter(),
+    "ngram": lambda kit: NgramLookup(),
+    "ngram-smoothed": lambda kit: NgramSmoothed(kit.target.vocab_size, kit.target.device),
+    "model": lambda kit: ModelDrafter(OwnContext(kit.draft_model), kit.target.device),
+    "layer_skip": lambda kit: ModelDrafter(kit.early_exit(), kit.target.device, "layer_skip"),
+    "hybrid": lambda kit: HybridDrafter(NgramLookup(), MAKERS["model" if kit.draft_model else "layer_skip"](kit)),
+    "tree": lambda kit: StaticTree(kit.drafting_model(), kit.target.device, kit.settings.candidates),
+    "tree-dynamic": lambda kit: DynamicTree(kit.drafting_model(), kit.target.device, kit.settings.candidates),
+    "pool": lambda kit: PoolDrafter([MAKERS[name](kit) for name in pool_members(kit)]),
 }
 
-__all__ = ["MAKERS", "Drafter", "ModelDrafter", "NgramLookup", "NgramSmoothed", "NoDrafter", "Proposal"]
+
+def pool_members(kit: Kit) -> list[str]:
+    """The draft types of a pool: cheap copying first, then what draws from a q of its own.
+
+    Two members that read with the target's cache would write over one another, so there is one at most.
+    """
+    models = ["model"] if kit.draft_model else ["layer_skip"] if kit.target.layers > 1 else []
+    order = ["ngram", *models, "ngram-smoothed", *(["model"] if kit.draft_model else ["ngram-smoothed"])]
+    if len(order) < kit.settings.candidates:
+        order.append("ngram-smoothed")
+    return order[: kit.settings.candidates]
+
+
+__all__ = [
+    "MAKERS",
+    "Ask",
+    "Draw",
+    "Drafter",
+    "DynamicTree",
+    "HybridDrafter",
+    "Kit",
+    "ModelDrafter",
+    "NgramLookup",
+    "NgramSmoothed",
+    "NoDrafter",
+    "OwnContext",
+    "PoolDrafter",
+    "Proposal",
+    "SharedContext",
+    "Start",
+    "StaticTree",
+    "pool_members",
+]

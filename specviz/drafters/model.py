@@ -11,61 +11,107 @@ from collections.abc import Sequence
 
 import torch
 
-from specviz.drafters.protocol import Cancelled, Proposal, never
+from specviz.drafters.protocol import Ask, Passes, Proposal, Start
+from specviz.engine.cache import ROOT, KVCache, Pass
 from specviz.engine.model import LanguageModel
-from specviz.engine.sampling import Warp, draw
 
 
-class ModelDrafter:
-    type = "model"
+class OwnContext:
+    """A draft model's own cache, kept to a prefix of the committed ids."""
 
-    def __init__(self, model: LanguageModel, device: torch.device) -> None:
-        """`device` is the target's: q is handed over there."""
-        self.model, self._device = model, device
-        self.name, self.params = model.name, model.params
-        self._fed: list[int] = []  # what the cache holds
+    def __init__(self, model: LanguageModel) -> None:
+        self.model = model
+        self._cache: KVCache | None = None
+        self._fed: list[int] = []  # what the cache's chain holds
         self._agreed = 0  # how many of these are known to be committed
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int, cancelled: Cancelled = never) -> None:
+    def begin(self, start: Start) -> None:
         limit = self.model.max_positions
-        self.model.reset(min(capacity, limit))
-        self._fed = list(prompt_ids[:-1]) if len(prompt_ids) <= limit else []
-        self.model.prefill(self._fed, cancelled)
-        self._fed = self._fed[: self.model.length]
+        self._cache = self.model.open(start.capacity)
+        self._fed = list(start.ids[:-1]) if len(start.ids) <= limit else []
+        self._cache.prefill(self._fed, start.cancelled)
+        self._fed = self._fed[: self._cache.length]
         self._agreed = len(self._fed)
 
-    def propose(self, context: Sequence[int], gamma: int, u: Sequence[float], warp: Warp) -> Proposal:
-        # Drafting the last of g tokens feeds position len(context) + g - 2.
-        room = self.model.max_positions - len(context) + 1
-        proposal = Proposal()
-        if room < gamma:
-            proposal.note = f"the draft's context of {self.model.max_positions} tokens is full"
-            gamma = max(room, 0)
-        if gamma == 0:
-            return proposal
-        self._keep_common_prefix(context)
-        pending = list(context[len(self._fed) :])
-        rows = []
-        for number in u[:gamma]:
-            logits = self.model.forward(pending)[-1:]
-            self._fed += pending
-            q = warp(logits, context, proposal.ids, len(proposal.ids))[0]
-            token = draw(q, number)
-            raw = logits[0].float().softmax(-1)
-            proposal.confidence.append(float(raw[token]))
-            proposal.source.append(self.type)
-            proposal.ids.append(token)
-            rows.append(q)
-            proposal.raw_q.append(raw)
-            pending = [token]
-        proposal.q = torch.stack(rows).to(self._device)
-        return proposal
-
-    def _keep_common_prefix(self, context: Sequence[int]) -> None:
-        """Roll the cache back to the longest prefix it shares with `context`, leaving at least one token to feed."""
+    def behind(self, context: Sequence[int]) -> tuple[KVCache, list[int]]:
+        """(the cache at the longest prefix it shares with `context`, the ids it lacks: at least the last)."""
         keep, end = self._agreed, min(len(self._fed), len(context) - 1)
         while keep < end and self._fed[keep] == context[keep]:
             keep += 1
         self._fed = self._fed[:keep]
-        self.model.rollback(keep)
+        self._cache.rollback(keep)
         self._agreed = keep
+        return self._cache, list(context[keep:])
+
+    def fed(self, ids: Sequence[int]) -> None:
+        """Note what was fed to the cache's chain."""
+        self._fed += ids
+
+
+class SharedContext:
+    """The target's own cache, read by its first layers: it always lacks the pending token only."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.model = model
+        self._target: KVCache | None = None
+
+    def begin(self, start: Start) -> None:
+        self._target = start.cache
+
+    def behind(self, context: Sequence[int]) -> tuple[KVCache, list[int]]:
+        # A new view each time: what earlier drafts wrote behind the target's rows is nobody's.
+        cache = self._target.shallow(self.model)
+        cache.base = self._target.length
+        return cache, list(context[cache.base :])
+
+    def fed(self, ids: Sequence[int]) -> None:
+        pass
+
+
+def full(model: LanguageModel) -> str:
+    """The note of a draft whose context has no room."""
+    return f"the draft's context of {model.max_positions} tokens is full"
+
+
+class ModelDrafter:
+    """Drafts a chain with a model, one pass a token (Leviathan et al. 2023, §2).
+
+    Args:
+        context: the model and its cache: its own, or the target's for the target's first layers.
+        device: the target's, where q is handed over.
+        type: the draft type it appears as.
+    """
+
+    def __init__(self, context: OwnContext | SharedContext, device: torch.device, type: str = "model") -> None:
+        self.type, self.model, self._device = type, context.model, device
+        self.name, self.params = context.model.name, context.model.params
+        self._context = context
+
+    def begin(self, start: Start) -> None:
+        self._context.begin(start)
+
+    def width(self, gamma: int) -> int:
+        return gamma
+
+    def propose(self, ask: Ask) -> Passes[Proposal]:
+        # Drafting the last of g tokens feeds position len(context) + g - 2.
+        room = self.model.max_positions - len(ask.context) + 1
+        proposal = Proposal(note=full(self.model) if room < ask.gamma else None)
+        if min(room, ask.gamma) <= 0:
+            return proposal
+        cache, pending = self._context.behind(ask.context)
+        node = ROOT
+        for depth in range(min(room, ask.gamma)):
+            (logits,) = yield [Pass(cache, pending)]
+            self._context.fed(pending)
+            logits = logits[-1:].to(self._device)
+            q = ask.warp(logits, ask.context, [proposal.ids])[0]
+            token = ask.noise.draft(q, len(ask.context) + depth)
+            raw = logits[0].float().softmax(-1)
+            confidence = float(raw[token])
+            node = proposal.add(token, q, node, confidence=confidence, source=self.type, raw_q=raw)
+            if confidence < ask.min_confidence and depth + 1 < ask.gamma:
+                proposal.note = f"stopped drafting: confidence {confidence:.2f} is below {ask.min_confidence:g}"
+                break
+            pending = [token]
+        return proposal

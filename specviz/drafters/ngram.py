@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.drafters.protocol import Cancelled, Proposal, never
-from specviz.engine.sampling import Warp, draw
+from specviz.drafters.protocol import Ask, Passes, Proposal, Start
+from specviz.engine.cache import ROOT
 
 #: Longest and shortest match that `ngram` looks for.
 LONGEST_MATCH, SHORTEST_MATCH = 5, 1
@@ -35,17 +35,25 @@ class NgramLookup:
         self._next: dict[tuple[int, ...], int] = {}
         self._indexed = 0
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int, cancelled: Cancelled = never) -> None:
+    def begin(self, start: Start) -> None:
         self._next.clear()
         self._indexed = 0
-        self._index(prompt_ids)
+        self._index(start.ids)
 
-    def propose(self, context: Sequence[int], gamma: int, u: Sequence[float], warp: Warp) -> Proposal:
+    def width(self, gamma: int) -> int:
+        return gamma
+
+    def propose(self, ask: Ask) -> Passes[Proposal]:
+        return self.copy(ask.context, ask.gamma)
+        yield  # makes it a generator, like every drafter
+
+    def copy(self, context: Sequence[int], gamma: int, shortest: int = SHORTEST_MATCH) -> Proposal:
+        """What followed the longest match of at least `shortest` tokens."""
         self._index(context)
-        for size in range(min(LONGEST_MATCH, len(context)), SHORTEST_MATCH - 1, -1):
+        for size in range(min(LONGEST_MATCH, len(context)), shortest - 1, -1):
             start = self._next.get(tuple(context[-size:]))
             if start is not None:
-                return self._copy(context, start, gamma)
+                return self._continue(context, start, gamma)
         return Proposal(note="nothing to copy: no earlier match" if gamma else None)
 
     def _index(self, context: Sequence[int]) -> None:
@@ -55,12 +63,14 @@ class NgramLookup:
                 self._next[tuple(context[end - size : end])] = end
         self._indexed = max(self._indexed, len(context))
 
-    def _copy(self, context: Sequence[int], start: int, gamma: int) -> Proposal:
-        ids: list[int] = []
-        for position in range(start, start + gamma):
-            ids.append(context[position] if position < len(context) else ids[position - len(context)])
+    def _continue(self, context: Sequence[int], start: int, gamma: int) -> Proposal:
+        proposal = Proposal()
         source = f"{self.type} {start}:{min(start + gamma, len(context))}"
-        return Proposal(ids, None, [1.0] * len(ids), [source] * len(ids))
+        node = ROOT
+        for position in range(start, start + gamma):
+            token = context[position] if position < len(context) else proposal.ids[position - len(context)]
+            node = proposal.add(token, None, node, source=source)
+        return proposal
 
 
 class NgramSmoothed:
@@ -77,27 +87,29 @@ class NgramSmoothed:
         self._counts: list[defaultdict[tuple[int, ...], dict[int, int]]] = []
         self._indexed = 0
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int, cancelled: Cancelled = never) -> None:
+    def begin(self, start: Start) -> None:
         self._counts = [defaultdict(dict) for _ in range(ORDER)]
         self._indexed = 0
-        self._index(prompt_ids)
+        self._index(start.ids)
 
-    def propose(self, context: Sequence[int], gamma: int, u: Sequence[float], warp: Warp) -> Proposal:
-        self._index(context)
-        proposal, rows = Proposal(), []
-        for number in u[:gamma]:
-            seen = [*context[-ORDER:], *proposal.ids]
-            raw, order = self._distribution(seen)
-            q = warp(raw.log()[None].to(self._device), context, proposal.ids, len(proposal.ids))[0]
-            token = draw(q, number)
-            proposal.confidence.append(float(raw[token]))
-            proposal.source.append(f"{self.type} order {order}")
-            proposal.ids.append(token)
-            rows.append(q)
-            proposal.raw_q.append(raw)
-        if rows:
-            proposal.q = torch.stack(rows)
+    def width(self, gamma: int) -> int:
+        return gamma
+
+    def propose(self, ask: Ask) -> Passes[Proposal]:
+        self._index(ask.context)
+        proposal, node = Proposal(), ROOT
+        for depth in range(ask.gamma):
+            raw, order = self._distribution([*ask.context[-ORDER:], *proposal.ids])
+            q = ask.warp(raw.log()[None].to(self._device), ask.context, [proposal.ids])[0]
+            token = ask.noise.draft(q, len(ask.context) + depth)
+            confidence = float(raw[token])
+            source = f"{self.type} order {order}"
+            node = proposal.add(token, q, node, confidence=confidence, source=source, raw_q=raw)
+            if confidence < ask.min_confidence and depth + 1 < ask.gamma:
+                proposal.note = f"stopped drafting: confidence {confidence:.2f} is below {ask.min_confidence:g}"
+                break
         return proposal
+        yield  # makes it a generator, like every drafter
 
     def _index(self, context: Sequence[int]) -> None:
         for end in range(self._indexed, len(context)):

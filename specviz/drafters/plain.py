@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from specviz.drafters.protocol import Cancelled, Proposal, never
-from specviz.engine.sampling import Warp
+from specviz.drafters.protocol import Ask, Passes, Proposal, Start
 
 
 class NoDrafter:
     type, name, params = "none", None, 0
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int, cancelled: Cancelled = never) -> None:
+    def begin(self, start: Start) -> None:
         pass
 
-    def propose(self, context: Sequence[int], gamma: int, u: Sequence[float], warp: Warp) -> Proposal:
+    def propose(self, ask: Ask) -> Passes[Proposal]:
         return Proposal()
+        yield  # makes it a generator, like every drafter
+
+    def width(self, gamma: int) -> int:
+        return 0

@@ -1,24 +1,30 @@
 """The one loop: draft, verify, decide, for every draft type, plain decoding included (its gamma is 0).
 
 Prefill feeds every prompt token but the last; each step feeds the pending token and the draft in one target pass,
-so no step is special and after each the target's cache holds all of the context but the last token.
-Held by tests/unit/test_decode.py.
+so no step is special and after each the target's cache holds all of the context but the last token. A step asks
+for its forward passes instead of running them, so one run alone and many side by side are the same code.
+Held by tests/unit/test_decode.py and tests/unit/test_batch.py.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
-from specviz.drafters import Drafter
+from specviz.drafters import Ask, Drafter, Proposal, Start
+from specviz.drafters.protocol import Passes, drive
+from specviz.engine.cache import ROOT, KVCache, Pass
+from specviz.engine.gamma import Gamma
 from specviz.engine.model import LanguageModel
+from specviz.engine.noise import Noise
 from specviz.engine.record import StepRecorder
-from specviz.engine.sampling import Uniforms, Warp
+from specviz.engine.sampling import Warp
 from specviz.engine.text import StopTexts, TextStream
-from specviz.engine.verify import RULES
+from specviz.engine.verify import Rule, Verdict
 from specviz.errors import SpecvizError
 from specviz.settings import Settings
 from specviz.summary import summarise
@@ -34,42 +40,48 @@ class Kept:
     finish_reason: str | None
 
 
+@dataclass(slots=True)
+class Parts:
+    """What a run is put together from.
+
+    `drafter_of` makes a drafter by its type (for a change of draft in mid-run); `decode` turns ids into text;
+    `recorder` builds the trace of each step and draws no random numbers; `cancelled` is asked between draft and
+    verify and between steps, true ends the run within the step; `claim` takes the engine's memory, for texts of so
+    many rows, ending the run that had it, and gives a function that is false once another run has taken it in turn.
+    """
+
+    target: LanguageModel
+    drafter: Drafter
+    drafter_of: Callable[[str], Drafter]
+    rule: Rule
+    noise: Noise
+    gamma: Gamma
+    decode: Callable[[list[int]], str]
+    recorder: StepRecorder
+    cancelled: Callable[[], bool]
+    claim: Callable[[int], Callable[[], bool]]
+
+
 class Decoding:
     """One run in progress: iterate it for `Step`s; `run` fills up as it goes and is whole at the end.
 
     Args:
         run: header of the run; its prompt's token ids are decoded from.
         settings: checked settings; `eos_token_id` is what ends the run (empty when nothing does).
-        target: the target model, free for this run.
-        drafter: what proposes.
-        decode: ids to text.
-        recorder: builds the trace of each step; draws no random numbers.
-        cancelled: asked between draft and verify and between steps; true ends the run within the step.
-        claim: takes the engine's caches for this run, ending the one that had them; gives a function that is false
-            once another run has taken them in turn.
+        parts: what it is put together from.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        settings: Settings,
-        target: LanguageModel,
-        drafter: Drafter,
-        decode: Callable[[list[int]], str],
-        recorder: StepRecorder,
-        cancelled: Callable[[], bool],
-        claim: Callable[[], Callable[[], bool]],
-    ) -> None:
+    def __init__(self, run: Run, settings: Settings, parts: Parts) -> None:
         self.run = run
-        self._settings, self._target, self._drafter = settings, target, drafter
-        self._recorder, self._cancelled, self._claim = recorder, cancelled, claim
+        self._settings, self._parts = settings, parts
+        self._drafter, self._next_drafter = parts.drafter, None
         self._context = list(run.prompt.token_ids)
         self._warp = Warp(settings, len(self._context))
-        self._uniforms = Uniforms(settings.seed)
-        self._text = TextStream(decode)
+        self._text = TextStream(parts.decode)
         self._stop = StopTexts(settings.stop)
         self._eos = frozenset(settings.eos_token_id or ())
-        self._rule = RULES[settings.verify]
+        self._cache: KVCache | None = None
+        self._zero = 0.0
         self._steps = self._loop()
 
     def __iter__(self) -> Iterator[Step]:
@@ -77,6 +89,20 @@ class Decoding:
 
     def __next__(self) -> Step:
         return next(self._steps)
+
+    @property
+    def capacity(self) -> int:
+        """The most rows a text's memory must hold."""
+        longest = len(self.run.prompt.token_ids) + self._settings.max_new_tokens
+        return min(self._parts.target.max_positions, longest) + self._drafter.width(self._settings.gamma) + 1
+
+    def swap(self, draft: str) -> None:
+        """Let another draft type propose from the next step on; the trace says so.
+
+        Raises:
+            SettingsError: it cannot be used here.
+        """
+        self._next_drafter = self._parts.drafter_of(draft)
 
     def close(self) -> None:
         """End the run here; what was decoded stays in `run`."""
@@ -86,87 +112,132 @@ class Decoding:
     # inference_mode must decorate the generator: a `with` around a yield would leak into the consumer's thread.
     @torch.inference_mode()
     def _loop(self) -> Iterator[Step]:
-        run = self.run
-        is_current = self._claim()
-        try:
-            self._prefill()
-            clock_zero = time.perf_counter()
-            while run.output.finish_reason is None:
-                if self._cancelled():
-                    run.output.finish_reason = "cancelled"
-                    break
+        is_current = self._parts.claim(self.capacity)
+        with self._ending():
+            self.begin()
+            while self.run.output.finish_reason is None:
                 if not is_current():
                     raise SpecvizError(
                         "This run has ended because the same engine began another one; use one engine per run."
                     )
-                step = self._step(clock_zero)
+                step = drive(self._step())
                 if step is not None:
-                    run.steps.append(step)
                     yield step
+
+    def rest(self) -> Passes[Run]:
+        """All steps to the end, for runs that go in step with others; `begin` comes first."""
+        with self._ending():
+            while self.run.output.finish_reason is None:
+                yield from self._step()
+        return self.run
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """However a run ends, it says why and is summed up."""
+        output = self.run.output
+        try:
+            yield
         except (GeneratorExit, KeyboardInterrupt):
-            run.output.finish_reason = run.output.finish_reason or "cancelled"
+            output.finish_reason = output.finish_reason or "cancelled"
             raise
         except BaseException:
-            run.output.finish_reason = "error"
+            output.finish_reason = "error"
             raise
         finally:
-            run.summary = summarise(run.steps)
+            self.run.summary = summarise(self.run.steps, self.run.calibration)
 
-    def _prefill(self) -> None:
-        capacity = min(
-            self._target.max_positions, len(self._context) + self._settings.max_new_tokens + self._settings.gamma + 1
-        )
-        start = time.perf_counter()
-        self._target.reset(capacity)
-        self._target.prefill(self._context[:-1], self._cancelled)
+    def begin(self) -> None:
+        """Read the prompt; the memory must have been claimed."""
+        parts, start = self._parts, time.perf_counter()
+        self._cache = parts.target.open(self.capacity)
+        self._cache.prefill(self._context[:-1], parts.cancelled)
         self._synchronise()
         middle = time.perf_counter()
-        if not self._cancelled():
-            self._drafter.begin(self._context, capacity, self._cancelled)
+        if not parts.cancelled():
+            self._begin_drafter()
         self._synchronise()
-        self.run.prefill.target_s, self.run.prefill.draft_s = middle - start, time.perf_counter() - middle
+        self._zero = time.perf_counter()
+        self.run.prefill.target_s, self.run.prefill.draft_s = middle - start, self._zero - middle
 
-    def _step(self, clock_zero: float) -> Step | None:
-        """Draft, verify, decide, record; None when the run was cancelled in between."""
-        start = time.perf_counter()
-        context, before = self._context, self._target.length
-        gamma = min(self._settings.gamma, self._target.max_positions - len(context) - 1)
-        u_draft, u_accept, u_last = self._uniforms.step(gamma)
+    def _begin_drafter(self) -> None:
+        self._drafter.begin(Start(self._context, self.capacity, self._cache, self._parts.cancelled))
+
+    def _step(self) -> Passes[Step | None]:
+        """Draft, verify, decide, record; None when the run was cancelled before the target read the draft."""
+        parts, start = self._parts, time.perf_counter()
+        if self._is_cancelled():
+            return None
+        context, before = self._context, self._cache.length
         drafting = time.perf_counter()
-        proposal = self._drafter.propose(context, gamma, u_draft, self._warp)
+        proposal = yield from self._propose()
         self._synchronise()
         drafted = time.perf_counter()
-        if self._cancelled():
-            self.run.output.finish_reason = "cancelled"
+        if self._is_cancelled():
             return None
 
-        logits = self._target.forward([context[-1], *proposal.ids])
+        parents = None if proposal.is_chain else [ROOT, *(parent + 1 for parent in proposal.parents)]
+        (logits,) = yield [Pass(self._cache, [context[-1], *proposal.ids], parents)]
         self._synchronise()
         verified = time.perf_counter()
 
-        p = self._warp(logits, context, proposal.ids)
-        verdict = self._rule(p, proposal.q, proposal.ids, u_accept, u_last)
+        p = self._warp(logits, context, [(), *proposal.paths()])
+        verdict = parts.rule(p, proposal, parts.noise, len(context))
         text_before = self._text.fork()
-        kept = self._cut([*proposal.ids[: verdict.accepted], verdict.token])
-        tokens = self._recorder.tokens(
-            len(context), logits, p, proposal, verdict, u_accept, kept.ids, kept.texts, text_before
-        )
-        self._commit(kept)
+        kept = self._cut([*(proposal.ids[node] for node in verdict.path), verdict.token])
+        tokens = parts.recorder.tokens(len(context), logits, p, proposal, verdict, kept.ids, kept.texts, text_before)
+        self._commit(kept, verdict, parents is None)
+        self._learn(proposal, verdict, len(kept.ids))
         end = time.perf_counter()
-        return Step(
+        step = Step(
             index=len(self.run.steps),
-            t_start=start - clock_zero,
-            t_end=end - clock_zero,
+            t_start=start - self._zero,
+            t_end=end - self._zero,
             draft_s=drafted - drafting,
             verify_s=verified - drafted,
             host_s=(end - verified) + (drafting - start),
             gamma=len(proposal.ids),
             draft=self._drafter.type,
             cache_before=before,
-            cache_after=self._target.length,
+            cache_after=self._cache.length,
             note=proposal.note,
             tokens=tokens,
         )
+        self.run.steps.append(step)
+        return step
+
+    def _is_cancelled(self) -> bool:
+        if self._parts.cancelled():
+            self.run.output.finish_reason = "cancelled"
+        return self.run.output.finish_reason is not None
+
+    def _propose(self) -> Passes[Proposal]:
+        """The draft of this step; nothing is asked of a drafter when gamma is 0."""
+        swapped = self._change_drafter()
+        room = self._parts.target.max_positions - len(self._context) - 1
+        gamma, why = self._parts.gamma.choose(room)
+        proposal = Proposal(note=why)
+        if gamma:
+            ask = Ask(self._context, gamma, self._warp, self._parts.noise, self._settings.min_confidence)
+            proposal = yield from self._drafter.propose(ask)
+            proposal.note = "; ".join(filter(None, [why, proposal.note])) or None
+        proposal.note = "; ".join(filter(None, [swapped, proposal.note])) or None
+        return proposal
+
+    def _change_drafter(self) -> str | None:
+        """Put in the drafter that `swap` left; the note for the trace."""
+        if self._next_drafter is None:
+            return None
+        note = f"draft changed from {self._drafter.type} to {self._next_drafter.type}"
+        self._drafter, self._next_drafter = self._next_drafter, None
+        self._begin_drafter()
+        return note
+
+    def _learn(self, proposal: Proposal, verdict: Verdict, emitted: int) -> None:
+        depth = max(proposal.depths(), default=-1) + 1
+        accepted = min(len(verdict.path), emitted)
+        # Behind a cut nothing was tested, as far as the run's figures go.
+        tested = accepted + (emitted > len(verdict.path) and verdict.refused_last(proposal))
+        self._parts.gamma.learn(depth, len(proposal.ids), tested, accepted, emitted)
 
     def _cut(self, ids: Sequence[int]) -> Kept:
         """Length limit, then EOS, then stop text; before anything is committed, counted or shown."""
@@ -175,7 +246,7 @@ class Decoding:
         reason = None
         if len(ids) >= settings.max_new_tokens - len(output.token_ids):
             ids, reason = ids[: settings.max_new_tokens - len(output.token_ids)], "length"
-        elif total + len(ids) >= self._target.max_positions:
+        elif total + len(ids) >= self._parts.target.max_positions:
             reason = "context"
         kept = Kept([], [], None)
         for token in ids:
@@ -207,17 +278,21 @@ class Decoding:
             self.run.steps[-1].emitted[-1].text += rest
             self.run.output.text += rest
 
-    def _commit(self, kept: Kept) -> None:
-        output = self.run.output
+    def _commit(self, kept: Kept, verdict: Verdict, is_chain: bool) -> None:
+        output, before = self.run.output, len(self._context) - 1
         self._context += kept.ids
         output.token_ids += kept.ids
         output.text += "".join(kept.texts)
         output.finish_reason = kept.finish_reason
-        self._target.rollback(len(self._context) - 1)
+        if is_chain:
+            self._cache.rollback(before + len(kept.ids))
+        else:
+            self._cache.keep([0, *(node + 1 for node in verdict.path[: len(kept.ids) - 1])])
 
     def _synchronise(self) -> None:
         """Wait for the device, so that the time between two readings is the time of the work between them."""
-        if self._target.device.type == "cuda":
-            torch.cuda.synchronize(self._target.device)
-        elif self._target.device.type == "mps":
+        device = self._parts.target.device.type
+        if device == "cuda":
+            torch.cuda.synchronize(self._parts.target.device)
+        elif device == "mps":
             torch.mps.synchronize()

@@ -10,7 +10,7 @@ import datetime
 import numbers
 import platform
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import psutil
@@ -18,13 +18,18 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 import specviz
-from specviz.drafters import MAKERS, Drafter
-from specviz.engine.decode import Decoding
+from specviz.drafters import MAKERS, Drafter, Kit
+from specviz.drafters.protocol import drive, together
+from specviz.engine.calibrate import calibrate
+from specviz.engine.decode import Decoding, Parts
+from specviz.engine.gamma import AdaptiveGamma, FixedGamma, Gamma
 from specviz.engine.model import LanguageModel
+from specviz.engine.noise import noise_of
 from specviz.engine.record import TOP_MAX, StepRecorder
+from specviz.engine.verify import RULES
 from specviz.errors import SettingsError
-from specviz.settings import DRAFTS, Settings
-from specviz.trace import Device, Draft, Prompt, Run, Target
+from specviz.settings import TREES, Settings
+from specviz.trace import Calibration, Device, Draft, Prompt, Run, Target
 
 
 class Engine:
@@ -36,6 +41,9 @@ class Engine:
         draft_model: for draft type `model`, or None.
         draft_unavailable: the sentence that says why there is no draft model.
         eos_token_ids: the ids that end a run unless asked otherwise; default: the tokenizer's own.
+
+    `makers`, `rules` and `noise_of` are how drafters, acceptance rules and noise are made; `specviz.lab.proof` puts wrong
+    ones in their place to show what goes wrong.
     """
 
     def __init__(
@@ -47,16 +55,30 @@ class Engine:
         eos_token_ids: Iterable[int] | None = None,
     ) -> None:
         self.target, self.tokenizer, self.draft_model = target, tokenizer, draft_model
+        self.makers, self.rules, self.noise_of = dict(MAKERS), dict(RULES), noise_of
         self._draft_unavailable = draft_unavailable or "No draft model was loaded: name one with draft_model."
         own = tokenizer.eos_token_id
         self.eos_token_ids = tuple(eos_token_ids) if eos_token_ids is not None else () if own is None else (own,)
         self.device = describe_device(target)
+        self._calibrations: dict[tuple, Calibration] = {}
         self._serial = 0
 
     def drafts(self) -> dict[str, str | None]:
         """Every draft type; None when it can be used here, else the sentence that says why not."""
-        missing = {"model": self._draft_unavailable} if self.draft_model is None else {}
-        return {name: missing.get(name) for name in DRAFTS}
+        return {name: self._why_not(name) for name in self.makers}
+
+    def _why_not(self, draft: str) -> str | None:
+        if draft == "model" and self.draft_model is None:
+            return self._draft_unavailable
+        # Without a draft model these draft with the target's first layers.
+        early_exit = draft == "layer_skip" or (draft in ("hybrid", "tree", "tree-dynamic") and self.draft_model is None)
+        if early_exit and self.target.layers < 2:
+            return f"{self.target.name} has a single layer: there is nothing to skip."
+        if draft in TREES and (reason := self.target.refuses_trees()):
+            return f"Trees cannot be verified: {reason}"
+        if draft in ("tree", "tree-dynamic") and self.draft_model and (reason := self.draft_model.refuses_trees()):
+            return f"Trees cannot be drafted: {reason}"
+        return None
 
     def stream(self, prompt: str | Sequence[int], **options: Any) -> Decoding:
         """Decode `prompt` step by step.
@@ -66,6 +88,8 @@ class Engine:
             trace: False leaves probabilities out of the steps; the ids are the same.
             top: how many of the best tokens of p, q and the residual each traced token lists (0 to 8).
             cancelled: called between draft and verify and between steps; true ends the run.
+            calibration: what adaptive gamma is to decide with (that of an earlier run repeats it); default: measured
+                once for each draft type.
             **options: the fields of `specviz.settings.Settings`.
 
         Returns:
@@ -77,11 +101,14 @@ class Engine:
         """
         trace, top = options.pop("trace", True), options.pop("top", 0)
         cancelled: Callable[[], bool] = options.pop("cancelled", None) or (lambda: False)
+        calibration = options.pop("calibration", None)
         if not isinstance(top, int) or not 0 <= top <= TOP_MAX:
             raise SettingsError(f"top must be a whole number from 0 to {TOP_MAX}, not {top!r}.")
         settings = self._resolve(Settings.of(**options), prompt)
         token_ids = self.encode(prompt, settings.chat)
-        drafter = self._drafter(settings.draft)
+        drafter = self.drafter(settings.draft, settings)
+        if settings.adaptive and calibration is None:
+            calibration = self.calibration(settings)
         run = Run(
             id=uuid.uuid4().hex[:12],
             created_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -91,14 +118,28 @@ class Engine:
             draft=Draft(drafter.type, drafter.name, drafter.params),
             settings=settings.to_dict(),
             prompt=Prompt(prompt if isinstance(prompt, str) else self.text(token_ids), token_ids),
+            calibration=calibration,
         )
-        recorder = StepRecorder(self.text, trace, top)
-        return Decoding(run, settings, self.target, drafter, self.text, recorder, cancelled, self.claim)
+        parts = Parts(
+            target=self.target,
+            drafter=drafter,
+            drafter_of=lambda draft: self.drafter(draft, settings),
+            rule=self.rules[settings.verify],
+            noise=self.noise_of(settings.verify, settings.seed),
+            gamma=self._gamma(settings, drafter, calibration),
+            decode=self.text,
+            recorder=StepRecorder(self.text, trace, top),
+            cancelled=cancelled,
+            claim=self.claim,
+        )
+        return Decoding(run, settings, parts)
 
-    def claim(self) -> Callable[[], bool]:
-        """Take the target's cache; the result is false once somebody else has taken it."""
+    def claim(self, capacity: int, texts: int = 1) -> Callable[[], bool]:
+        """Take the models' memory for `texts` texts of `capacity` rows; the result is false once somebody else has."""
         self._serial += 1
         serial = self._serial
+        for model in filter(None, (self.target, self.draft_model)):
+            model.clear(capacity, texts)
         return lambda: self._serial == serial
 
     def generate(self, prompt: str | Sequence[int], **options: Any) -> Run:
@@ -107,6 +148,42 @@ class Engine:
         for _ in decoding:
             pass
         return decoding.run
+
+    @torch.inference_mode()
+    def generate_batch(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        settings: Sequence[Settings | Mapping[str, Any]] = (),
+        **options: Any,
+    ) -> list[Run]:
+        """Decode several prompts side by side: passes that are wanted at the same time run as one.
+
+        Each prompt has its own settings, seed, cache position and accept length, and gets the ids it would get alone
+        (float32). A run that ends early leaves its place in the passes; nothing waits for the slowest.
+
+        Args:
+            prompts: texts or lists of ids, of any lengths.
+            settings: for each prompt a `Settings` or a mapping of its fields; empty for the defaults.
+            **options: as for `stream`, the same for all; fields of `Settings` hold where `settings` does not say.
+
+        Raises:
+            SettingsError: at once, naming the prompt it is about.
+            NumericsError: the logits of one of them are not finite; the whole batch ends.
+        """
+        if settings and len(settings) != len(prompts):
+            raise SettingsError(f"{len(prompts)} prompts and {len(settings)} settings: give one for each prompt.")
+        decodings = []
+        for number, prompt in enumerate(prompts):
+            own = settings[number] if settings else {}
+            own = own.given() if isinstance(own, Settings) else own
+            try:
+                decodings.append(self.stream(prompt, **{**options, **own}))
+            except SettingsError as error:
+                raise SettingsError(f"Prompt {number + 1} of {len(prompts)}: {error}") from error
+        self.claim(max((decoding.capacity for decoding in decodings), default=0), len(decodings))
+        for decoding in decodings:
+            decoding.begin()
+        return drive(together([decoding.rest() for decoding in decodings]))
 
     def text(self, ids: Sequence[int]) -> str:
         """Decoded text without special tokens; spaces are left as the ids spell them."""
@@ -168,11 +245,29 @@ class Engine:
         chat = has_template if settings.chat is None else settings.chat
         return settings.replace(chat=chat and isinstance(prompt, str), eos_token_id=() if settings.ignore_eos else eos)
 
-    def _drafter(self, name: str) -> Drafter:
-        reason = self.drafts()[name]
+    def drafter(self, draft: str, settings: Settings) -> Drafter:
+        """A new drafter of a type.
+
+        Raises:
+            SettingsError: it cannot be used here, or not with the settings' rule.
+        """
+        settings = settings.with_draft(draft)
+        reason = self._why_not(draft)
         if reason is not None:
-            raise SettingsError(f"Draft type {name!r} cannot be used: {reason}")
-        return MAKERS[name](self.target, self.draft_model)
+            raise SettingsError(f"Draft type {draft!r} cannot be used: {reason}")
+        return self.makers[draft](Kit(self.target, self.draft_model, settings))
+
+    def calibration(self, settings: Settings) -> Calibration:
+        """What steps cost with a draft type on this machine: measured the first time, then kept."""
+        key = (settings.draft, settings.candidates, settings.exit_layer, torch.get_num_threads())
+        if key not in self._calibrations:
+            self._calibrations[key] = calibrate(self, settings)
+        return self._calibrations[key]
+
+    def _gamma(self, settings: Settings, drafter: Drafter, calibration: Calibration | None) -> Gamma:
+        if settings.adaptive and settings.draft != "none":
+            return AdaptiveGamma(settings.gamma, calibration, drafter.width(1))
+        return FixedGamma(settings.gamma)
 
 
 def describe_device(model: LanguageModel) -> Device:

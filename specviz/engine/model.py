@@ -1,73 +1,33 @@
-"""`LanguageModel`: a forward pass over a KV cache that rolls back exactly, for any full-attention causal LM.
+"""`LanguageModel`: forward passes for any full-attention causal LM, alone, over a tree, or for several texts at once.
 
-The cache is allocated once per run and written in place, so a rollback is forgetting a number and the cost of a
-pass does not grow by copying. Held by tests/unit/test_model.py: a cache rolled back and fed again gives the
-logits of a cache that never went there.
+A pass over a chain runs without a mask. A tree or several texts run with one that lets a row see its text's chain
+and its own ancestors, at the position its depth gives it; a model that cannot be trusted with such a mask runs its
+texts one by one and refuses trees. Held by tests/unit/test_model.py: whatever was rolled back, and however rows
+were grouped, the logits are those of a fresh pass.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache
 
-from specviz.errors import ModelError
+from specviz.engine.cache import ROOT, KVCache, Many, Pass, Single, Store
+from specviz.errors import ModelError, SettingsError
 
 #: Prompt tokens per prefill pass: bounds the memory of attention scores on long prompts.
 PREFILL_ROWS = 512
 
 
-class RollbackLayer(CacheLayerMixin):
-    """Keys and values of one layer, (1, heads, capacity, head_dim), of which the first `length` count."""
-
-    is_sliding = False
-    is_croppable = True
-
-    def __init__(self, capacity: int) -> None:
-        super().__init__()
-        self.capacity = capacity
-        self.length = 0
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        def room(states: Tensor) -> Tensor:
-            return states.new_empty((*states.shape[:2], self.capacity, states.shape[3]))
-
-        self.keys, self.values = room(key_states), room(value_states)
-        self.is_initialized = True
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        end = self.length + key_states.shape[2]
-        self.keys[:, :, self.length : end] = key_states
-        self.values[:, :, self.length : end] = value_states
-        self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.length + query_length, 0
-
-    def get_seq_length(self) -> int:
-        return self.length
-
-    def get_max_length(self) -> int:
-        return self.capacity
-
-    def crop(self, tokens_to_remove: int) -> None:
-        self.length -= abs(tokens_to_remove)
-
-    def reset(self) -> None:
-        self.length = 0
-
-
 class LanguageModel:
-    """One model with one cache: `forward` appends to it, `rollback` takes it back.
+    """One model's weights and the memory of the texts it reads.
 
-    Two of these may share the weights of one `PreTrainedModel`; each has its own cache.
+    Two of these may share the weights of one `PreTrainedModel`; each has its own memory.
 
     Args:
         model: any causal LM whose layers all attend to the whole past.
@@ -91,46 +51,189 @@ class LanguageModel:
         self.vocab_size = vocab_size
         self.params = sum(weights.numel() for weights in model.parameters())
         self.max_positions: int = getattr(config, "max_position_embeddings", None) or 2**31
+        self.layers: int = config.num_hidden_layers
         self.device, self.dtype = model.device, model.dtype
+        self.store = Store(self.layers)
+        self._memory = Cache(layers=self.store.layers)
         self._model = model
-        self._layers = config.num_hidden_layers
-        self._cache = Cache(layers=[RollbackLayer(0)])
-        self._capacity = 0
+        self._config = config
+        self._opened = 0
+        self._exits: dict[int, LanguageModel] = {}
+        self._trees: str | None = "unknown"
         parameters = inspect.signature(model.forward).parameters
         # transformers renames the argument during its 5.x series.
         self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
         self._keeps_rows = "logits_to_keep" in parameters
+        self._takes_positions = "position_ids" in parameters
 
-    @property
-    def length(self) -> int:
-        """How many tokens the cache holds."""
-        return self._cache.layers[0].length
+    def clear(self, capacity: int, texts: int = 1) -> None:
+        """Forget every text and make room for `texts` of `capacity` rows; memory of earlier runs is used again."""
+        self._opened = 0
+        self.store.clean()
+        self.store.room(texts, capacity)
 
-    def reset(self, capacity: int) -> None:
-        """Forget everything and make room for `capacity` tokens; memory of an earlier run is used again if it does."""
-        if capacity > self._capacity:
-            self._cache = Cache(layers=[RollbackLayer(capacity) for _ in range(self._layers)])
-            self._capacity = capacity
-        self._cache.reset()
+    def open(self, capacity: int) -> KVCache:
+        """Begin a text of at most `capacity` rows."""
+        self._opened += 1
+        self.store.room(self._opened, capacity)
+        return KVCache(self, self._opened - 1)
 
-    def forward(self, ids: Sequence[int]) -> Tensor:
-        """Feed `ids` behind the cache; (len(ids), vocab_size) logits in the model's own precision."""
-        return self._pass(ids, len(ids))
+    def run(self, passes: Sequence[Pass]) -> list[Tensor]:
+        """(len(ids), vocab_size) logits of each pass, in the model's own precision; passes are of different texts."""
+        if len(passes) > 1 and self.refuses_trees():
+            return [logits for one in passes for logits in self.run([one])]
+        if len(passes) == 1 and passes[0].parents is None:
+            return [self._chain(passes[0].cache, passes[0].ids, len(passes[0].ids))]
+        return self._masked(passes)
 
-    def prefill(self, ids: Sequence[int], cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Feed `ids` for the cache alone; `cancelled` is asked between passes and leaves the rest out."""
+    def prefill(self, cache: KVCache, ids: Sequence[int], cancelled: Callable[[], bool]) -> None:
+        """As `KVCache.prefill`."""
         for start in range(0, len(ids), PREFILL_ROWS):
             if cancelled():
                 return
-            self._pass(ids[start : start + PREFILL_ROWS], 1)
+            self._chain(cache, ids[start : start + PREFILL_ROWS], 1)
 
-    def rollback(self, length: int) -> None:
-        """Forget all but the first `length` tokens."""
-        self._cache.crop(length - self.length)
+    def exit(self, layers: int) -> LanguageModel:
+        """The model made of the first `layers` layers, the final norm and the head: same weights, same memory.
 
-    def _pass(self, ids: Sequence[int], rows: int) -> Tensor:
-        extra = {self._cache_argument: self._cache, "use_cache": True}
+        Early exit as in LayerSkip (Elhoushi et al. 2024, §4.3).
+
+        Raises:
+            SettingsError: no such number of layers.
+            ModelError: the layers of this architecture are not found.
+        """
+        if not 1 <= layers < self.layers:
+            raise SettingsError(f"exit_layer must be from 1 to {self.layers - 1} for {self.name}, not {layers}.")
+        if layers not in self._exits:
+            exit_ = copy.copy(self)
+            exit_._model = _first_layers(self._model, layers, self.name)
+            exit_.name = f"the first {layers} of the {self.layers} layers of {self.name}"
+            exit_.params = sum(weights.numel() for weights in exit_._model.parameters())
+            exit_.layers, exit_._exits = layers, {}
+            exit_._memory = Cache(layers=self.store.layers[:layers])
+            self._exits[layers] = exit_
+        return self._exits[layers]
+
+    def refuses_trees(self) -> str | None:
+        """Why this model cannot read a tree in one pass; None when it can, which is tried out once."""
+        if self._trees == "unknown":
+            self._trees = self._why_no_trees()
+        return self._trees
+
+    def _why_no_trees(self) -> str | None:
+        if not self._takes_positions:
+            return f"{self.name} takes no position ids, so branches of a tree cannot stand side by side."
+        if windows := _windows(self._config):
+            return f"{self.name} has layers of {windows}, which count rows, not positions on a branch."
+        return None if self._reads_a_tree_like_its_paths() else f"{self.name} ignores the attention mask of a tree."
+
+    def _reads_a_tree_like_its_paths(self) -> bool:
+        """Feed a fork of two branches, then each alone: a model that ignores the mask is far off."""
+        twin = copy.copy(self)
+        twin.store = Store(self.layers)
+        twin._memory, twin._opened, twin._trees = Cache(layers=twin.store.layers), 0, None
+        ids = [token % self.vocab_size for token in (5, 7, 11, 13, 17)]
+        with torch.inference_mode():
+            cache = twin.open(8)
+            cache.forward(ids[:1])
+            tree = cache.forward(ids[1:], [ROOT, 0, ROOT, 2]).float()
+            paths = []
+            for branch in (ids[1:3], ids[3:]):
+                cache.rollback(1)
+                paths.append(cache.forward(branch).float())
+        return bool((tree - torch.cat(paths)).abs().max() < 0.1 * tree.std() + 1e-3)
+
+    def _chain(self, cache: KVCache, ids: Sequence[int], rows: int) -> Tensor:
+        if cache.links:
+            raise AssertionError("a chain cannot continue a tree: keep a path of it first")
+        start, end = cache.base, cache.base + len(ids)
+        self.store.room(cache.slot + 1, end)
+        self.store.plan = Single(cache.slot, start, end)
+        self.store.touch(end)
+        logits = self._forward(torch.tensor([ids], device=self.device), rows)[0]
+        cache.grown(len(ids), None)
+        return logits
+
+    def _masked(self, passes: Sequence[Pass]) -> list[Tensor]:
+        if any(one.parents is not None for one in passes) and (reason := self.refuses_trees()):
+            raise SettingsError(f"Trees cannot be verified here: {reason}")
+        rows = max(len(one.ids) for one in passes)
+        ends = [one.cache.length + len(one.ids) for one in passes]
+        end = max(ends)
+        self.store.room(max(one.cache.slot for one in passes) + 1, end)
+        ids = torch.zeros((len(passes), rows), dtype=torch.long)
+        positions = torch.zeros((len(passes), rows), dtype=torch.long)
+        places = torch.full((len(passes), rows), self.store.capacity)
+        seen = torch.zeros((len(passes), rows, end), dtype=torch.bool)
+        seen[:, :, 0] = True  # padding has to see something
+        for i, one in enumerate(passes):
+            count, cache = len(one.ids), one.cache
+            ids[i, :count] = torch.tensor(one.ids)
+            places[i, :count] = torch.arange(cache.length, cache.length + count)
+            depths, ancestors = _genealogy(cache.links, count, one.parents)
+            positions[i, :count] = cache.base + depths
+            seen[i, :count, : cache.base] = True
+            seen[i, :count, cache.base : cache.length + count] = ancestors
+            if cache.base == 0:
+                seen[i, :count, 0] = ancestors[:, 0]
+        slots = torch.tensor([one.cache.slot for one in passes])
+        first = slots.tolist() == list(range(len(passes)))
+        self.store.plan = Many(slots.to(self.device), places.to(self.device), 0, end, first)
+        self.store.touch(end)
+        mask = torch.zeros(seen.shape, dtype=self.dtype).masked_fill_(~seen, torch.finfo(self.dtype).min)
+        logits = self._forward(
+            ids.to(self.device),
+            rows,
+            attention_mask=mask[:, None].to(self.device),
+            position_ids=positions.to(self.device),
+        )
+        for one in passes:
+            one.cache.grown(len(one.ids), one.parents)
+        return [logits[i, : len(one.ids)] for i, one in enumerate(passes)]
+
+    def _forward(self, ids: Tensor, rows: int, **extra) -> Tensor:
+        extra |= {self._cache_argument: self._memory, "use_cache": True}
         if self._keeps_rows:
             extra["logits_to_keep"] = rows
-        output = self._model(input_ids=torch.tensor([ids], device=self.device), **extra)
-        return output.logits[0, -rows:, : self.vocab_size]
+        return self._model(input_ids=ids, **extra).logits[:, -rows:, : self.vocab_size]
+
+
+def _genealogy(links: Sequence[int], count: int, parents: Sequence[int] | None) -> tuple[Tensor, Tensor]:
+    """(depths of the new rows, (count, rows of the tree) which of the tree's rows each of them sees)."""
+    if parents is None:
+        return torch.arange(count), torch.ones((count, count), dtype=torch.bool).tril_()
+    links = [*links, *parents]
+    depths: list[int] = []
+    seen = torch.zeros((len(links), len(links)), dtype=torch.bool)
+    for row, parent in enumerate(links):
+        depths.append(0 if parent == ROOT else depths[parent] + 1)
+        if parent != ROOT:
+            seen[row] = seen[parent]
+        seen[row, row] = True
+    return torch.tensor(depths[-count:]), seen[-count:]
+
+
+def _windows(config: object) -> str | None:
+    """What is said of layers that do not attend to the whole past; None when there are none."""
+    kinds = {*(getattr(config, "layer_types", None) or ()), *(getattr(config, "attention_layers", None) or ())}
+    odd = sorted(kinds - {"full_attention", "global"})
+    return " and ".join(odd) + " attention" if odd else None
+
+
+def _first_layers(model: PreTrainedModel, layers: int, name: str) -> PreTrainedModel:
+    """`model` with all but its first `layers` left out; every weight is shared."""
+    total = model.config.get_text_config(decoder=True).num_hidden_layers
+    for path, module in model.named_modules():
+        for child, stack in module.named_children():
+            if isinstance(stack, nn.ModuleList) and len(stack) == total:
+                return _with_child(model, [*filter(None, path.split(".")), child], stack[:layers])
+    raise ModelError(f"The layers of {name} are not found: draft type layer_skip cannot be used with it.")
+
+
+def _with_child(module: nn.Module, path: list[str], child: nn.Module) -> nn.Module:
+    """A shallow copy of `module` in which the descendant at `path` is `child`."""
+    twin = copy.copy(module)
+    twin._modules = dict(module._modules)
+    name, *rest = path
+    twin._modules[name] = _with_child(module._modules[name], rest, child) if rest else child
+    return twin

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafters import Proposal
+from specviz.engine.cache import ROOT
 from specviz.engine.text import REPLACEMENT, TextStream
 from specviz.engine.verify import Verdict, overlap
 from specviz.trace import Token, TopRow
@@ -38,7 +39,6 @@ class StepRecorder:
         p: Tensor,
         proposal: Proposal,
         verdict: Verdict,
-        u: Sequence[float],
         kept_ids: Sequence[int],
         kept_texts: Sequence[str],
         text: TextStream,
@@ -47,47 +47,59 @@ class StepRecorder:
 
         Args:
             position: absolute position of the first draft token.
-            logits, p: (gamma + 1, vocabulary) of the target, unwarped and warped.
+            logits, p: (nodes + 1, vocabulary) of the target, unwarped and warped.
             kept_ids, kept_texts: what the step adds to the output.
             text: the detokeniser as it stood before the step; used up.
         """
-        fates = _fates(len(proposal.ids), verdict.accepted, len(kept_ids))
-        texts = self._texts(proposal.ids, min(verdict.accepted, len(kept_ids)), kept_texts, text)
-        tokens = [Token(position + i, token, texts[i], fates[i], i - 1) for i, token in enumerate(proposal.ids)]
-        if len(kept_ids) > verdict.accepted:
-            fate = "sampled" if not proposal.ids else "bonus" if verdict.accepted == len(proposal.ids) else "resampled"
-            tokens.append(Token(position + verdict.accepted, verdict.token, kept_texts[-1], fate, verdict.accepted - 1))
+        depths = proposal.depths()
+        fates = _fates(depths, verdict, len(kept_ids))
+        texts = self._texts(proposal, verdict.path[: len(kept_ids)], kept_texts, text)
+        tokens = [
+            Token(position + depths[i], token, texts[i], fates[i], proposal.parents[i])
+            for i, token in enumerate(proposal.ids)
+        ]
+        accepted = len(verdict.path)
+        if len(kept_ids) > accepted:
+            last = verdict.path[-1] if verdict.path else ROOT
+            fate = "sampled" if not proposal.ids else "resampled" if verdict.refused_last(proposal) else "bonus"
+            tokens.append(Token(position + accepted, verdict.token, kept_texts[-1], fate, last))
         if self._trace:
-            self._add_numbers(tokens, p, proposal, verdict, u)
+            self._add_numbers(tokens, p, proposal, verdict)
         if self._trace and self._top:
             self._add_tops(tokens, logits, p, proposal, verdict)
         return tokens
 
-    def _texts(self, ids: Sequence[int], kept: int, kept_texts: Sequence[str], text: TextStream) -> list[str]:
+    def _texts(self, proposal: Proposal, kept: Sequence[int], kept_texts: Sequence[str], text: TextStream) -> list[str]:
         """Text of each draft token: as shown for the kept ones, as it would have been for the others."""
-        for token in ids[:kept]:
-            text.push(token)
-        return [*kept_texts[:kept], *(text.push(token) for token in ids[kept:])]
+        shown = dict(zip(kept, kept_texts, strict=False))
+        streams: dict[int, TextStream] = {ROOT: text}
+        texts = []
+        for node, (token, parent) in enumerate(zip(proposal.ids, proposal.parents, strict=True)):
+            # The last child may use its parent's detokeniser up; a chain copies none.
+            only = parent not in proposal.parents[node + 1 :]
+            stream = streams.pop(parent) if only else streams[parent].fork()
+            added = stream.push(token)
+            streams[node] = stream
+            texts.append(shown.get(node, added))
+        return texts
 
-    def _add_numbers(
-        self, tokens: list[Token], p: Tensor, proposal: Proposal, verdict: Verdict, u: Sequence[float]
-    ) -> None:
-        overlaps = overlap(p, proposal.q, proposal.ids)
+    def _add_numbers(self, tokens: list[Token], p: Tensor, proposal: Proposal, verdict: Verdict) -> None:
+        overlaps = overlap(p, proposal, verdict)
         for i, token in enumerate(tokens[: len(proposal.ids)]):
             token.p, token.q, token.accept_prob = verdict.p[i], verdict.q[i], verdict.accept_prob[i]
-            token.u = u[i] if i <= verdict.accepted else None
+            token.u = verdict.u[i]
             token.overlap, token.confidence, token.source = overlaps[i], proposal.confidence[i], proposal.source[i]
         if len(tokens) > len(proposal.ids):
             tokens[-1].p = verdict.token_p
 
     def _add_tops(self, tokens: list[Token], logits: Tensor, p: Tensor, proposal: Proposal, verdict: Verdict) -> None:
         raw_p = logits.float().softmax(-1)
-        drafted = len(proposal.ids)
+        drafted, qs = len(proposal.ids), proposal.q
         for i, token in enumerate(tokens):
-            row = min(i, verdict.accepted) if i == drafted else i
+            row = token.parent + 1
             token.top_p = self._rows(p[row], raw_p[row])
-            if i < drafted and proposal.q is not None:
-                token.top_q = self._rows(proposal.q[i], proposal.raw_q[i].to(p.device))
+            if i < drafted and qs[i] is not None:
+                token.top_q = self._rows(qs[i], proposal.raw_q[i].to(p.device))
             if i == drafted and verdict.residual is not None:
                 token.residual = self._rows(verdict.residual, raw_p[row])
 
@@ -103,18 +115,20 @@ class StepRecorder:
         return "" if REPLACEMENT in text else text
 
 
-def _fates(drafted: int, accepted: int, kept: int) -> list[str]:
-    """Fate of each draft token, when `accepted` passed the test and the step keeps `kept` tokens.
+def _fates(depths: Sequence[int], verdict: Verdict, kept: int) -> list[str]:
+    """Fate of each draft token, when the step keeps `kept` tokens of the accepted path and the target's own.
 
-    Everything behind the cut is trimmed, whatever its test said; the refused token is not behind a cut that falls
-    on its own correction.
+    Everything behind the cut is trimmed, whatever its test said; refused tokens are not behind a cut that falls on
+    their own correction.
     """
+    accepted, refused = set(verdict.path), set(verdict.refused)
+    cut = kept if kept <= len(verdict.path) else len(depths)
     fates = []
-    for i in range(drafted):
-        if i < min(accepted, kept):
-            fates.append("accepted")
-        elif kept <= accepted:
+    for node, depth in enumerate(depths):
+        if depth >= cut:
             fates.append("trimmed")
+        elif node in accepted:
+            fates.append("accepted")
         else:
-            fates.append("rejected" if i == accepted else "discarded")
+            fates.append("rejected" if node in refused else "discarded")
     return fates

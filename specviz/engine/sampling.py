@@ -1,8 +1,7 @@
 """Logits to distribution, and distribution to token: the only place where either happens.
 
 Target and draft go through the same `Warp`, so `p` and `q` are always comparable; temperature 0 is a one-hot
-distribution on the same path. Random numbers come in as arguments: nothing here draws one.
-Held by tests/unit/test_sampling.py.
+distribution on the same path. Held by tests/unit/test_sampling.py.
 """
 
 from __future__ import annotations
@@ -28,45 +27,50 @@ class Warp:
         self.prompt_length = prompt_length
         self._penalised = settings.repetition_penalty != 1 or settings.frequency_penalty != 0
 
-    def __call__(self, logits: Tensor, context: Sequence[int], path: Sequence[int] = (), start: int = 0) -> Tensor:
-        """Distributions for successive positions.
+    def __call__(self, logits: Tensor, context: Sequence[int], paths: Sequence[Sequence[int]]) -> Tensor:
+        """Distributions for one position each.
 
         Args:
             logits: (rows, vocabulary), any float type.
             context: every committed id, prompt included.
-            path: ids drafted behind the context; row i has seen `context + path[:start + i]`.
+            paths: for each row the ids drafted behind the context that it has seen; `prefixes` makes those of a chain.
 
         Returns:
-            (rows, vocabulary) float32; each row sums to 1.
+            (rows, vocabulary) float32, or float64 for float64 logits; each row sums to 1.
 
         Raises:
             NumericsError: a logit is NaN or infinite.
         """
         settings = self.settings
-        logits = self.adjust(logits, context, path, start)
-        # Below the smallest float32 a division would give 0/0; long before that the distribution is one-hot.
-        if settings.temperature < SMALLEST or settings.top_k == 1:
+        logits = self.adjust(logits, context, paths)
+        if self.greedy:
             return torch.zeros_like(logits).scatter_(1, logits.argmax(-1, keepdim=True), 1.0)
         if settings.temperature != 1:
             # Shifted first: at T = 1e-6 a plain division would overflow.
             logits = (logits - logits.amax(-1, keepdim=True)) / settings.temperature
         return truncate(logits, settings.top_k, settings.top_p, settings.min_p)
 
-    def adjust(self, logits: Tensor, context: Sequence[int], path: Sequence[int] = (), start: int = 0) -> Tensor:
-        """float32 logits after penalties and bias, before temperature; arguments and errors as for a call."""
+    @property
+    def greedy(self) -> bool:
+        """Whether every distribution is one-hot on its best token."""
+        # Below the smallest float32 a division would give 0/0; long before that the distribution is one-hot.
+        return self.settings.temperature < SMALLEST or self.settings.top_k == 1
+
+    def adjust(self, logits: Tensor, context: Sequence[int], paths: Sequence[Sequence[int]]) -> Tensor:
+        """Logits after penalties and bias, before temperature; arguments, precision and errors as for a call."""
         settings = self.settings
         if not torch.isfinite(logits).all():
             raise NumericsError(
                 "The model returned logits that are not finite: its weights are damaged or the precision is too low; "
                 "load it in float32 or fetch it again."
             )
-        logits = logits.float()
+        if logits.dtype != torch.float64:
+            logits = logits.float()
         if self._penalised:
-            rows = [self._penalise(row, context, path[: start + i]) for i, row in enumerate(logits)]
-            logits = torch.stack(rows)
+            logits = torch.stack([self._penalise(row, context, path) for row, path in zip(logits, paths, strict=True)])
         if settings.logit_bias:
             ids = torch.tensor(list(settings.logit_bias), device=logits.device)
-            bias = torch.tensor(list(settings.logit_bias.values()), dtype=torch.float32, device=logits.device)
+            bias = torch.tensor(list(settings.logit_bias.values()), dtype=logits.dtype, device=logits.device)
             logits = logits.index_add(1, ids, bias.expand(len(logits), -1))
         return logits
 
@@ -84,6 +88,11 @@ class Warp:
                 ids = torch.tensor(list(counts), device=row.device)
                 row[ids] -= settings.frequency_penalty * torch.tensor(list(counts.values()), device=row.device)
         return row
+
+
+def prefixes(path: Sequence[int]) -> list[Sequence[int]]:
+    """What each row of a chain has seen of it: nothing, the first id, the first two, ... all."""
+    return [path[:i] for i in range(len(path) + 1)]
 
 
 def truncate(logits: Tensor, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> Tensor:
@@ -135,19 +144,3 @@ def draw(weights: Tensor, u: float) -> int:
     if token == len(weights):  # u * total rounded up to the total
         token = int(weights.nonzero()[-1])
     return token
-
-
-class Uniforms:
-    """The run's random numbers: a fixed layout per step, so that nothing but seed and gamma decides what is drawn.
-
-    They come from a CPU generator on every device: the same seed gives the same numbers everywhere.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._generator = torch.Generator().manual_seed(seed)
-
-    def step(self, gamma: int) -> tuple[list[float], list[float], float]:
-        """(gamma for drafting, gamma for acceptance, one for the last token), all in (0, 1)."""
-        u = torch.rand(2 * gamma + 1, generator=self._generator, dtype=torch.float64)
-        values = u.clamp_(min=2.0**-53).tolist()
-        return values[:gamma], values[gamma : 2 * gamma], values[-1]

@@ -195,14 +195,14 @@ def _touch(engine: Engine, prompt: str | Sequence[int], settings: Settings) -> N
     """One pass of every size that a lane will make, on a cache of full length: the prompt may give the draft nothing
     to propose in the warm-up, and first passes of a size are slow."""
     target = engine.target
-    gamma = min(settings.gamma, target.max_positions - 1)
-    length = len(engine.stream(prompt, draft=PLAIN, chat=settings.chat).run.prompt.token_ids)
-    engine.claim()
+    decoding = engine.stream(prompt, draft=PLAIN, chat=settings.chat, max_new_tokens=settings.max_new_tokens)
+    rows = min(engine.drafter(settings.draft, settings).width(settings.gamma), target.max_positions - 1) + 1
+    engine.claim(decoding.capacity + rows)
     with torch.inference_mode():
-        target.reset(min(target.max_positions, length + settings.max_new_tokens + gamma + 1))
-        target.forward([0])
-        target.rollback(0)
-        target.forward([0] * (gamma + 1))
+        cache = target.open(decoding.capacity + rows)
+        cache.forward([0])
+        cache.rollback(0)
+        cache.forward([0] * rows)
 
 
 def _lane(name: str, runs: list[Run], shown: int) -> Lane:

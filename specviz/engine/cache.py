@@ -1,0 +1,193 @@
+"""Keys and values of many texts in one model: each `KVCache` is one text, rolled back exactly, as a chain or a tree.
+
+Memory is allocated ahead and written in place, so a rollback is forgetting a number and the cost of a pass does not
+grow by copying. Rows fed since the last rollback may form a tree: each sees the chain before it and its own
+ancestors. Held by tests/unit/test_model.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import CacheLayerMixin
+
+if TYPE_CHECKING:
+    from specviz.engine.model import LanguageModel
+
+#: Parent of a row that hangs on the chain itself.
+ROOT = -1
+
+
+@dataclass(slots=True)
+class Pass:
+    """A forward pass asked for: `ids` behind what `cache` holds.
+
+    `parents` None continues the chain; else it holds, for each id, the row it hangs on, counted from the end of the
+    chain (ROOT for the chain itself), among the rows fed since and those of this pass.
+    """
+
+    cache: KVCache
+    ids: Sequence[int]
+    parents: Sequence[int] | None = None
+
+
+class KVCache:
+    """One text in one model's memory.
+
+    `length` counts the rows held, `base` those of the chain; the rows behind `base` are a tree, whose `links` are
+    the parents of each.
+    """
+
+    def __init__(self, model: LanguageModel, slot: int) -> None:
+        self.model, self.slot = model, slot
+        self.base = 0
+        self.links: list[int] = []
+
+    @property
+    def length(self) -> int:
+        return self.base + len(self.links)
+
+    def forward(self, ids: Sequence[int], parents: Sequence[int] | None = None) -> Tensor:
+        """Feed `ids`; (len(ids), vocabulary) logits. Arguments as for `Pass`."""
+        return self.model.run([Pass(self, ids, parents)])[0]
+
+    def prefill(self, ids: Sequence[int], cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Feed `ids` for the cache alone; `cancelled` is asked between passes and leaves the rest out."""
+        self.model.prefill(self, ids, cancelled)
+
+    def rollback(self, length: int) -> None:
+        """Forget all but the first `length` rows, which must be of the chain."""
+        assert length <= self.base
+        self.base = length
+        self.links = []
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Of the tree keep `rows`, a path from its root, as part of the chain, and forget the others."""
+        self.model.store.gather(self.slot, self.base, rows)
+        self.base += len(rows)
+        self.links = []
+
+    def grown(self, rows: int, parents: Sequence[int] | None) -> None:
+        """Called by the model behind a pass of `rows` rows."""
+        if parents is None:
+            self.base += rows
+        else:
+            self.links += parents
+
+    def shallow(self, model: LanguageModel) -> KVCache:
+        """The same text in a model that is made of the first layers of this one and shares their memory."""
+        return KVCache(model, self.slot)
+
+
+@dataclass(slots=True)
+class Single:
+    """A chain alone: written as a slice, attended without a mask."""
+
+    slot: int
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Many:
+    """Several texts or a tree: (texts,) slots and (texts, rows) places to write; `end` bounds what is attended."""
+
+    slots: Tensor
+    places: Tensor
+    start: int
+    end: int
+    first: bool  # the slots are 0, 1, 2, ...
+
+
+class Store:
+    """The memory of a model: for each layer keys and values of (slots, heads, capacity + 1, head_dim).
+
+    The row behind `capacity` takes what padding writes.
+    """
+
+    def __init__(self, layers: int) -> None:
+        self.plan: Single | Many = Single(0, 0, 0)
+        self.slots = self.capacity = 0
+        self.layers = [Layer(self) for _ in range(layers)]
+        self._touched = 0
+
+    def room(self, slots: int, capacity: int) -> None:
+        """Make room for so many texts of `capacity` rows; what is held stays."""
+        if slots > self.slots or capacity > self.capacity:
+            self.slots, self.capacity = max(slots, self.slots), max(capacity, self.capacity)
+            for layer in self.layers:
+                layer.grow()
+
+    def clean(self) -> None:
+        """Zeros wherever anything was written: a masked row weighs 0, but 0 times a stale NaN is NaN."""
+        for layer in self.layers:
+            if layer.is_initialized:
+                layer.keys[:, :, : self._touched].zero_()
+                layer.values[:, :, : self._touched].zero_()
+                layer.keys[:, :, self.capacity].zero_()
+                layer.values[:, :, self.capacity].zero_()
+        self._touched = 0
+
+    def touch(self, end: int) -> None:
+        self._touched = max(self._touched, end)
+
+    def gather(self, slot: int, base: int, rows: Sequence[int]) -> None:
+        """Move `rows`, counted from `base`, together behind `base`."""
+        if list(rows) == list(range(len(rows))):
+            return
+        for layer in self.layers:
+            if layer.is_initialized:
+                where = torch.tensor(rows, device=layer.keys.device) + base
+                for states in (layer.keys, layer.values):
+                    states[slot, :, base : base + len(rows)] = states[slot, :, where]
+
+
+class Layer(CacheLayerMixin):
+    """One layer's part of a `Store`, as transformers wants it; where to write stands in the store's `plan`."""
+
+    is_sliding = False
+    is_croppable = False
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self._store = store
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.keys, self.values = self._empty(key_states), self._empty(value_states)
+        self.is_initialized = True
+
+    def _empty(self, states: Tensor) -> Tensor:
+        return states.new_zeros((self._store.slots, states.shape[1], self._store.capacity + 1, states.shape[3]))
+
+    def grow(self) -> None:
+        if self.is_initialized:
+            old = self.keys, self.values
+            self.lazy_initialization(*old)
+            for new, states in zip((self.keys, self.values), old, strict=True):
+                new[: len(states), :, : states.shape[2] - 1] = states[:, :, :-1]
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        return self._write(self.keys, key_states), self._write(self.values, value_states)
+
+    def _write(self, held: Tensor, states: Tensor) -> Tensor:
+        plan = self._store.plan
+        if isinstance(plan, Single):
+            held[plan.slot, :, plan.start : plan.end] = states[0]
+            return held[plan.slot : plan.slot + 1, :, : plan.end]
+        held[plan.slots[:, None], :, plan.places] = states.transpose(1, 2).to(held.dtype)
+        return held[: len(plan.slots), :, : plan.end] if plan.first else held[plan.slots, :, : plan.end]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self._store.plan.end, 0
+
+    def get_seq_length(self) -> int:
+        return self._store.plan.start
+
+    def get_max_length(self) -> int:
+        return self._store.capacity

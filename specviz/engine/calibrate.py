@@ -1,0 +1,89 @@
+"""What a step costs on this machine, measured before a run and never during one.
+
+Held by tests/unit/test_gamma.py (that it is measured once and stored in the run).
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from specviz.settings import GAMMA_MAX, Settings
+from specviz.trace import Calibration, Step
+
+if TYPE_CHECKING:
+    from specviz.engine.engine import Engine
+
+#: Tokens of context that passes are timed behind, steps that drafts are timed over, and repeats of every pass.
+CONTEXT, STEPS, REPEATS = 96, 8, 5
+#: Rows of the passes that are timed; those between are interpolated.
+ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 12, 17, 24, 32, 48, 65)
+GAMMA = 4
+
+
+def calibrate(engine: Engine, settings: Settings) -> Calibration:
+    """Measure c, v, h and h0 of a draft type (units in `Calibration`): passes of the target alone, then short runs.
+
+    The text is a repeating one, so that n-gram drafts have something to propose; how much of it is accepted does not
+    matter here.
+    """
+    target = engine.target
+    most = min(engine.drafter(settings.draft, settings).width(GAMMA_MAX) + 1, ROWS[-1])
+    context = min(CONTEXT, target.max_positions // 2)
+    ids = [3 + i % 7 for i in range(context)] if target.vocab_size > 10 else [i % 2 for i in range(context)]
+    v = _passes(engine, ids, most)
+    unit = v[0]
+
+    limit = {"max_new_tokens": STEPS * (GAMMA + 1), "gamma": GAMMA, "ignore_eos": True, "trace": False}
+    options = {"draft": settings.draft, "candidates": settings.candidates, "exit_layer": settings.exit_layer, **limit}
+    drafting = _steps(engine, ids, options)
+    plain = _steps(engine, ids, {"draft": "none", "max_new_tokens": STEPS, "ignore_eos": True, "trace": False})
+    drafted = [step for step in drafting if step.gamma]
+    cost = statistics.median(step.draft_s / GAMMA for step in drafted) if drafted else 0.0
+    return Calibration(
+        c=cost / unit,
+        v=[value / unit for value in v],
+        h=statistics.median(step.host_s for step in drafted or drafting) / unit,
+        h0=statistics.median(step.host_s for step in plain) / unit,
+        unit_s=unit,
+    )
+
+
+def _steps(engine: Engine, ids: Sequence[int], options: dict) -> list[Step]:
+    """Steps of a short run behind a first one that warms up."""
+    engine.generate(list(ids), **options)
+    return engine.generate(list(ids), **options).steps[:STEPS]
+
+
+@torch.inference_mode()
+def _passes(engine: Engine, ids: Sequence[int], most: int) -> list[float]:
+    """Seconds of a target pass of 1, 2, ... `most` rows behind `ids`."""
+    target = engine.target
+    most = min(most, target.max_positions - len(ids))
+    engine.claim(len(ids) + most)
+    cache = target.open(len(ids) + most)
+    cache.prefill(ids)
+    sizes = sorted({*(rows for rows in ROWS if rows < most), most})
+    times: dict[int, list[float]] = {rows: [] for rows in sizes}
+    for repeat in range(REPEATS + 1):
+        for rows in sizes:
+            start = time.perf_counter()
+            cache.forward([ids[0]] * rows)
+            if target.device.type == "cuda":
+                torch.cuda.synchronize(target.device)
+            if repeat:  # the first round warms up
+                times[rows].append(time.perf_counter() - start)
+            cache.rollback(len(ids))
+    median = {rows: statistics.median(values) for rows, values in times.items()}
+    return [_between(median, rows) for rows in range(1, most + 1)]
+
+
+def _between(known: dict[int, float], rows: int) -> float:
+    if rows in known:
+        return known[rows]
+    low, high = max(r for r in known if r < rows), min(r for r in known if r > rows)
+    return known[low] + (known[high] - known[low]) * (rows - low) / (high - low)
