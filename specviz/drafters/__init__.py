@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 from specviz.drafters.hybrid import HybridDrafter
 from specviz.drafters.model import ModelDrafter, OwnContext, SharedContext
 from specviz.drafters.ngram import NgramLookup, NgramSmoothed
 from specviz.drafters.plain import NoDrafter
 from specviz.drafters.pool import PoolDrafter
-from specviz.drafters.protocol import Ask, Draw, Drafter, Proposal, Start
+from specviz.drafters.protocol import Ask, Drafter, Draw, Proposal, Start
 from specviz.drafters.tree import DynamicTree, StaticTree
 from specviz.engine.model import LanguageModel
 from specviz.settings import Settings
@@ -28,6 +30,11 @@ class Kit:
     def exit_layer(self) -> int:
         return self.settings.exit_layer or self.target.layers // 2
 
+    @property
+    def precision(self) -> torch.dtype:
+        """Of distributions: float32, or float64 for a float64 target."""
+        return torch.float64 if self.target.dtype == torch.float64 else torch.float32
+
     def early_exit(self) -> SharedContext:
         """The target's first layers, reading with the target's own cache."""
         return SharedContext(self.target.exit(self.exit_layer))
@@ -41,7 +48,7 @@ class Kit:
 MAKERS: dict[str, Callable[[Kit], Drafter]] = {
     "none": lambda kit: NoDrafter(),
     "ngram": lambda kit: NgramLookup(),
-    "ngram-smoothed": lambda kit: NgramSmoothed(kit.target.vocab_size, kit.target.device),
+    "ngram-smoothed": lambda kit: NgramSmoothed(kit.target.vocab_size, kit.target.device, kit.precision),
     "model": lambda kit: ModelDrafter(OwnContext(kit.draft_model), kit.target.device),
     "layer_skip": lambda kit: ModelDrafter(kit.early_exit(), kit.target.device, "layer_skip"),
     "hybrid": lambda kit: HybridDrafter(NgramLookup(), MAKERS["model" if kit.draft_model else "layer_skip"](kit)),
@@ -66,8 +73,8 @@ def pool_members(kit: Kit) -> list[str]:
 __all__ = [
     "MAKERS",
     "Ask",
-    "Draw",
     "Drafter",
+    "Draw",
     "DynamicTree",
     "HybridDrafter",
     "Kit",

@@ -82,8 +82,8 @@ class NgramSmoothed:
 
     type, name, params = "ngram-smoothed", "interpolated Kneser-Ney", 0
 
-    def __init__(self, vocab_size: int, device: torch.device) -> None:
-        self._vocab_size, self._device = vocab_size, device
+    def __init__(self, vocab_size: int, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+        self._vocab_size, self._device, self._dtype = vocab_size, device, dtype
         self._counts: list[defaultdict[tuple[int, ...], dict[int, int]]] = []
         self._indexed = 0
 
@@ -125,7 +125,7 @@ class NgramSmoothed:
         self._indexed = max(self._indexed, len(context))
 
     def _distribution(self, context: Sequence[int]) -> tuple[Tensor, int]:
-        """((vocabulary,) float32 probabilities of the next token, the longest order that had seen this history)."""
+        """((vocabulary,) probabilities of the next token, the longest order that had seen this history)."""
         probs = np.full(self._vocab_size, 1.0 / self._vocab_size)
         longest = 0
         for order in range(1, ORDER + 1):
@@ -139,4 +139,4 @@ class NgramSmoothed:
             probs *= DISCOUNT * len(after) / total
             probs[ids] += (counts - DISCOUNT) / total
             longest = order
-        return torch.from_numpy(probs.astype(np.float32)), longest
+        return torch.from_numpy(probs).to(self._dtype), longest

@@ -66,12 +66,15 @@ class LanguageModel:
         self._keeps_rows = "logits_to_keep" in parameters
         self._takes_positions = "position_ids" in parameters
 
+    # What was allocated in inference mode may be written in inference mode only, whoever asks.
+    @torch.inference_mode()
     def clear(self, capacity: int, texts: int = 1) -> None:
         """Forget every text and make room for `texts` of `capacity` rows; memory of earlier runs is used again."""
         self._opened = 0
         self.store.clean()
         self.store.room(texts, capacity)
 
+    @torch.inference_mode()
     def open(self, capacity: int) -> KVCache:
         """Begin a text of at most `capacity` rows."""
         self._opened += 1

@@ -308,8 +308,8 @@ def first_divergence(engine: Engine, settings: Settings, a: Run, b: Run) -> Dive
 def top2_margin(engine: Engine, settings: Settings, prompt_length: int, context: Sequence[int]) -> float:
     """Gap between the two best logits that decide the token behind `context`."""
     target = engine.target
-    engine.claim()
-    target.reset(len(context))
-    target.prefill(context[:-1])
-    best = Warp(settings, prompt_length).adjust(target.forward(context[-1:]), context)[0].topk(2).values
+    engine.claim(len(context))
+    cache = target.open(len(context))
+    cache.prefill(context[:-1])
+    best = Warp(settings, prompt_length).adjust(cache.forward(context[-1:]), context, [()])[0].topk(2).values
     return float(best[0] - best[1])

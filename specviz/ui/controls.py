@@ -11,34 +11,34 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.settings import GAMMA_MAX, GAMMA_MIN, Settings
-from specviz.ui.components import DraftPicker, Fold
+from specviz.settings import CANDIDATES_MAX, CANDIDATES_MIN, GAMMA_MAX, GAMMA_MIN, Settings
+from specviz.ui.components import Fold, Picker
+from specviz.ui.words import NEEDS, draft_words, rule_words
 
-DRAFT_WORDS = (
-    (
-        "ngram",
-        "N-gram lookup",
-        "Copies what followed the same words earlier in the text. Drafting costs next to nothing.",
-    ),
-    ("ngram-smoothed", "Smoothed n-gram", "A small statistical model (Kneser–Ney) of the text so far, with a real q."),
-    ("model", "Draft model", "A smaller language model that shares the target's tokenizer."),
-    ("none", "Plain decoding", "No draft: one token for each target pass. The baseline."),
-)
 MAX_NEW_TOKENS = 512
 ROUNDS = 3
+WAITING = {"model": "known once the target model has loaded."}
 
 
 @dataclass
 class Controls:
     """The components of the pane; `inputs` is the order in which `values` reads them."""
 
-    draft: DraftPicker
+    draft: Picker
+    candidates: gr.Radio
+    verify: Picker
     gamma: gr.Slider
+    adaptive: gr.Checkbox
     temperature: gr.Slider
     max_new_tokens: gr.Slider
     seed: gr.Number
     top_p: gr.Slider
     top_k: gr.Number
+    min_p: gr.Slider
+    repetition_penalty: gr.Slider
+    frequency_penalty: gr.Slider
+    min_confidence: gr.Slider
+    exit_layer: gr.Number
     chat: gr.Checkbox
     dtype: gr.Dropdown
     rounds: gr.Slider
@@ -62,59 +62,88 @@ def create_controls() -> Controls:
     default = Settings()
     Fold()
     with gr.Column(elem_classes="sv-knobs-body"):
-        draft = DraftPicker(
-            default.draft,
-            DRAFT_WORDS,
-            json.dumps({"model": "Known once the target model has loaded."}),
-            elem_id="sv-draft-picker",
-        )
-        gamma = gr.Slider(
-            GAMMA_MIN,
-            GAMMA_MAX,
-            default.gamma,
-            step=1,
-            label="Gamma",
-            info="tokens drafted in a step",
-            elem_id="sv-gamma",
-        )
-        temperature = gr.Slider(
-            0,
-            2,
-            default.temperature,
-            step=0.05,
-            label="Temperature",
-            info="0 takes the most likely token",
-            elem_id="sv-temperature",
-        )
-        length = gr.Slider(
-            1,
-            MAX_NEW_TOKENS,
-            default.max_new_tokens,
-            step=1,
-            label="Length",
-            info="new tokens at most",
-            elem_id="sv-length",
-        )
+        found = _create_drafting(default) | _create_sampling(default)
         with gr.Accordion("More settings", open=False, elem_id="sv-more"):
-            seed = gr.Number(default.seed, label="Seed", precision=0, elem_id="sv-seed")
-            top_p = gr.Slider(0, 1, default.top_p, step=0.01, label="Top-p", info="1 is off", elem_id="sv-top-p")
-            top_k = gr.Number(default.top_k, label="Top-k", info="0 is off", precision=0, elem_id="sv-top-k")
-            chat = gr.Checkbox(
-                default.chat is not False,
-                label="Chat template",
-                info="off: the model just continues the text",
-                elem_id="sv-chat",
-            )
-            dtype = gr.Dropdown(
-                ["auto"], value="auto", label="Precision", info="auto asks the hardware", elem_id="sv-dtype"
-            )
-            rounds = gr.Slider(
-                1,
-                9,
-                ROUNDS,
-                step=1,
-                label="Rounds of the race",
-                info="more rounds, narrower range",
-                elem_id="sv-rounds",
-            )
-    return Controls(draft, gamma, temperature, length, seed, top_p, top_k, chat, dtype, rounds)
+            found |= _create_more(default)
+    return Controls(**{name: found[name] for name in Controls.__dataclass_fields__})
+
+
+def _slider(name: str, low: float, high: float, value: float, step: float, label: str, info: str) -> gr.Slider:
+    return gr.Slider(low, high, value, step=step, label=label, info=info, elem_id=f"sv-{name}")
+
+
+def _create_drafting(default: Settings) -> dict[str, Any]:
+    """How drafts are made and judged."""
+    draft = Picker(
+        default.draft,
+        draft_words(),
+        json.dumps(WAITING),
+        name="draft",
+        legend="Draft type",
+        needs=json.dumps(NEEDS),
+        elem_id="sv-draft-picker",
+    )
+    candidates = gr.Radio(
+        list(range(CANDIDATES_MIN, CANDIDATES_MAX + 1)),
+        value=default.candidates,
+        label="Candidates",
+        info="of a tree or pool",
+        elem_id="sv-candidates",
+    )
+    verify = Picker(default.verify, rule_words(), name="rule", legend="Acceptance rule", elem_id="sv-rule-picker")
+    gamma = _slider("gamma", GAMMA_MIN, GAMMA_MAX, default.gamma, 1, "Gamma", "tokens deep a step drafts")
+    adaptive = gr.Checkbox(
+        default.adaptive,
+        label="Adaptive",
+        info="chooses it step by step, up to this; none where drafting does not pay",
+        elem_id="sv-adaptive",
+    )
+    return {"draft": draft, "candidates": candidates, "verify": verify, "gamma": gamma, "adaptive": adaptive}
+
+
+def _create_sampling(default: Settings) -> dict[str, Any]:
+    """What every run needs."""
+    return {
+        "temperature": _slider(
+            "temperature", 0, 2, default.temperature, 0.05, "Temperature", "0 takes the most likely token"
+        ),
+        "max_new_tokens": _slider(
+            "length", 1, MAX_NEW_TOKENS, default.max_new_tokens, 1, "Length", "new tokens at most"
+        ),
+    }
+
+
+def _create_more(default: Settings) -> dict[str, Any]:
+    """What most runs leave alone."""
+    return {
+        "seed": gr.Number(default.seed, label="Seed", precision=0, elem_id="sv-seed"),
+        "top_p": _slider("top-p", 0, 1, default.top_p, 0.01, "Top-p", "1 is off"),
+        "top_k": gr.Number(default.top_k, label="Top-k", info="0 is off", precision=0, elem_id="sv-top-k"),
+        "min_p": _slider("min-p", 0, 1, default.min_p, 0.01, "Min-p", "0 is off"),
+        "repetition_penalty": _slider(
+            "repetition-penalty", 0.5, 2, default.repetition_penalty, 0.05, "Repetition penalty", "1 is off"
+        ),
+        "frequency_penalty": _slider(
+            "frequency-penalty", -2, 2, default.frequency_penalty, 0.1, "Frequency penalty", "0 is off"
+        ),
+        "min_confidence": _slider(
+            "min-confidence", 0, 1, default.min_confidence, 0.05, "Least confidence", "below it a draft stops; 0 is off"
+        ),
+        "exit_layer": gr.Number(
+            default.exit_layer,
+            label="Exit layer",
+            info="first layers that draft; 0 is half",
+            precision=0,
+            elem_id="sv-exit-layer",
+        ),
+        "chat": gr.Checkbox(
+            default.chat is not False,
+            label="Chat template",
+            info="off: the model just continues the text",
+            elem_id="sv-chat",
+        ),
+        "dtype": gr.Dropdown(
+            ["auto"], value="auto", label="Precision", info="auto asks the hardware", elem_id="sv-dtype"
+        ),
+        "rounds": _slider("rounds", 1, 9, ROUNDS, 1, "Rounds of the race", "more rounds, narrower range"),
+    }

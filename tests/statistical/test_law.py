@@ -15,7 +15,7 @@ import torch
 from scipy.stats import chi2
 
 from specviz.engine import verify
-from tests.table import TableModel, table_engine
+from specviz.lab.table import TableModel, table_engine
 
 PROMPT = [1, 2, 0, 1, 2]
 

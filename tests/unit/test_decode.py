@@ -1,7 +1,5 @@
 """The loop, on the situations that broke published engines: same ids as plain decoding, and counts that reconcile."""
 
-import dataclasses
-import re
 import time
 
 import pytest
@@ -11,75 +9,21 @@ from specviz.engine.engine import Engine
 from specviz.engine.model import LanguageModel
 from specviz.engine.text import REPLACEMENT
 from specviz.errors import NumericsError, SpecvizError
-from specviz.trace import EMITTED, Run
+from specviz.lab.table import TableModel, table_engine
 from tests.conftest import tiny_engine
-from tests.table import TableModel, table_engine
 from tests.tiny import ARCHITECTURES, VOCAB_SIZE, tiny_model, tiny_tokenizer
-
-PROMPT = "The target checks what the draft proposes"
-DRAFTS = ("ngram", "ngram-smoothed", "model")
-
-
-def plain(engine: Engine, prompt=PROMPT, **options) -> Run:
-    return engine.generate(prompt, draft="none", **options)
-
-
-def cycle(period: int = 3, vocabulary: int = 8) -> TableModel:
-    """Says 0 1 2 0 1 2 ...: n-grams are always right once it has come round."""
-    logits = torch.full((vocabulary,) * 3, -5.0)
-    for token in range(vocabulary):
-        logits[:, token, (token + 1) % period] = 5.0
-    return TableModel(logits)
-
-
-FATE_LETTERS = {
-    "accepted": "a",
-    "rejected": "r",
-    "discarded": "d",
-    "resampled": "c",
-    "bonus": "b",
-    "sampled": "s",
-    "trimmed": "t",
-}
-
-
-def check_counts(run: Run) -> None:
-    """What must hold of every trace, whatever happened."""
-    tokens = [token for step in run.steps for token in step.tokens]
-    emitted = [token for token in tokens if token.fate in EMITTED]
-    assert [token.id for token in emitted] == run.output.token_ids
-    assert "".join(token.text for token in emitted) == run.output.text
-    assert [token.position for token in emitted] == list(
-        range(len(run.prompt.token_ids), len(run.prompt.token_ids) + len(emitted))
-    )
-    assert run.summary.tokens == len(emitted)
-    length = len(run.prompt.token_ids)
-    for index, step in enumerate(run.steps):
-        assert step.index == index
-        assert step.gamma == sum(token.q is not None or token.fate in ("discarded", "trimmed") for token in step.tokens)
-        assert step.cache_before == length - 1
-        length += len(step.emitted)
-        assert step.cache_after == length - 1
-        assert step.t_end - step.t_start == pytest.approx(step.draft_s + step.verify_s + step.host_s)
-        fates = "".join(FATE_LETTERS[t.fate] for t in step.tokens)
-        # Kept ones; then the refused one, what stood behind it and the correction, or what the cut left, or a bonus.
-        assert re.fullmatch(r"a*(rd*c|t*|b)|s", fates), fates
-        for token in step.tokens:
-            if token.fate in ("accepted", "rejected"):
-                assert (token.u < token.accept_prob) == (token.fate == "accepted")
-                assert token.accept_prob == pytest.approx(min(1.0, token.p / token.q))
-            if token.fate == "discarded":
-                assert token.u is None
-        tested = [token.u for token in step.tokens if token.fate in ("accepted", "rejected")]
-        assert len(set(tested)) == len(tested)
-        final = [t.fate for t in step.tokens if t.fate in ("resampled", "bonus", "sampled")]
-        assert len(final) <= 1
-        assert ("rejected" in [t.fate for t in step.tokens]) == (final == ["resampled"])
-        for i, token in enumerate(step.tokens):
-            assert token.parent == (step.accepted - 1 if token.fate in ("resampled", "bonus", "sampled") else i - 1)
-            for value in (token.p, token.q, token.accept_prob, token.overlap):
-                assert value is None or 0 <= value <= 1
-
+from tests.unit.checks import (
+    CHAINS,
+    PAIRS,
+    PROMPT,
+    SPECULATIVE,
+    check_counts,
+    comparable,
+    cycle,
+    engine_for,
+    numbered,
+    plain,
+)
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("draft", DRAFTS)
@@ -227,13 +171,6 @@ def test_penalties_see_the_tokens_before_each_drafted_position(draft):
     assert run.output.token_ids != plain(engine, max_new_tokens=60, ignore_eos=True).output.token_ids
     if draft == "model":  # the same model under the same penalties: nothing can be refused
         assert run.summary.acceptance_rate.value == 1
-
-
-def comparable(run: Run) -> Run:
-    """The run without what may differ between two equal runs: its id and its times."""
-    timeless = [dataclasses.replace(s, t_start=0, t_end=0, draft_s=0, verify_s=0, host_s=0) for s in run.steps]
-    summary = dataclasses.replace(run.summary, tokens_per_second=None)
-    return dataclasses.replace(run, id="", created_at="", prefill=None, steps=timeless, summary=summary)
 
 
 def test_a_run_knows_nothing_of_the_one_before():

@@ -6,7 +6,6 @@ tests/browser/test_page.py::test_hostile_text.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import gradio as gr
 STATIC = Path(__file__).resolve().parents[1] / "static"
 
 #: In the order they depend on one another.
-SCRIPTS = ("base", "player", "tokens", "explain", "card", "charts", "pane", "run", "race", "status")
+SCRIPTS = ("base", "player", "tokens", "explain", "card", "charts", "pane", "run", "race", "status", "controls")
 
 
 def _mount(function: str) -> str:
@@ -81,18 +80,22 @@ class Fold(_Static):
     mount = "mountFold"
 
 
-class DraftPicker(_Static):
-    """Radio buttons for the draft type; value: the chosen type.
+class Picker(_Static):
+    """Radio buttons in groups, with the sentence of the chosen one below; value: the chosen value.
 
     Args:
-        words: (type, name, sentence) of every draft type, in order.
-        reasons: JSON of {type: sentence why it cannot be used, or null}.
+        words: JSON list of {value, name, sentence, group, clash}: `clash` is null or {with, values, sentence}, which
+            makes it unavailable while the picker `with` stands on one of `values`.
+        reasons: JSON of {value: sentence why it cannot be used, or null}.
+        needs: JSON of {element id: {types, without_model}}: the controls that do nothing unless one of `types` is
+            chosen, or one of `without_model` where value "model" has a reason.
     """
 
-    template = '<fieldset class="sv-drafts"><legend>Draft type</legend></fieldset>'
-    mount = "mountDrafts"
+    template = (
+        '<fieldset class="sv-picker"><legend>${legend}</legend><div class="sv-choices"></div>'
+        '<p class="sv-choice-note"></p><p class="sv-choice-off"></p></fieldset>'
+    )
+    mount = "mountPicker"
 
-    def __init__(self, value: str | None = None, words: Any = (), reasons: str = "{}", **kwargs: Any) -> None:
-        if not isinstance(words, str):
-            words = json.dumps([{"type": kind, "name": name, "sentence": sentence} for kind, name, sentence in words])
-        super().__init__(value, words=words, reasons=reasons, **kwargs)
+    def __init__(self, value: str | None = None, words: str = "[]", reasons: str = "{}", **kwargs: Any) -> None:
+        super().__init__(value, words=words, reasons=reasons, **({"needs": "{}"} | kwargs))

@@ -1,0 +1,121 @@
+"""A language model that is a table: logits depend on the last two ids only, so its exact law can be worked out.
+
+It stands behind the same surface as `specviz.engine.model.LanguageModel`, trees and early exit included, and is quick
+enough for tens of thousands of runs of the real loop. Held by tests/unit/test_table.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from specviz.engine.cache import ROOT, Pass
+from specviz.engine.engine import Engine
+
+
+class TableCache:
+    """As `specviz.engine.cache.KVCache`: the ids of a chain, and a tree of rows behind it."""
+
+    def __init__(self, model: TableModel) -> None:
+        self.model = model
+        self.ids: list[int] = []
+        self.links: list[int] = []
+        self.base = 0
+
+    @property
+    def length(self) -> int:
+        return len(self.ids)
+
+    def forward(self, ids: Sequence[int], parents: Sequence[int] | None = None) -> Tensor:
+        return self.model.run([Pass(self, ids, parents)])[0]
+
+    def prefill(self, ids: Sequence[int], cancelled: Callable[[], bool] = lambda: False) -> None:
+        self.ids += ids
+        self.base = len(self.ids)
+
+    def rollback(self, length: int) -> None:
+        del self.ids[length:]
+        self.base, self.links = length, []
+
+    def keep(self, rows: Sequence[int]) -> None:
+        self.ids[self.base :] = [self.ids[self.base + row] for row in rows]
+        self.base, self.links = len(self.ids), []
+
+    def shallow(self, model: TableModel) -> TableCache:
+        view = TableCache(model)
+        view.ids = list(self.ids[: self.base])
+        view.base = self.base
+        return view
+
+    def feed(self, ids: Sequence[int], parents: Sequence[int] | None) -> list[tuple[int, int]]:
+        """Append ids; (id before on its own path, id) of each."""
+        pairs = []
+        for i, token in enumerate(ids):
+            if parents is None:
+                before = self.ids[-1] if self.ids else 0
+                self.base += 1
+            else:
+                row = self.base + parents[i] if parents[i] != ROOT else self.base - 1
+                before = self.ids[row] if row >= 0 else 0
+                self.links.append(parents[i])
+            self.ids.append(token)
+            pairs.append((before, token))
+        return pairs
+
+
+class TableModel:
+    """Logits from a (vocabulary,) * 3 table; `exit_logits` is the table of its early exit (default: half its own)."""
+
+    path = "table"
+    device = torch.device("cpu")
+    max_positions = 4096
+    layers = 2
+
+    def __init__(self, logits: Tensor, name: str = "table", exit_logits: Tensor | None = None) -> None:
+        self.logits, self.name, self.dtype = logits, name, logits.dtype
+        self.vocab_size, self.params = logits.shape[-1], logits.numel()
+        self._exit_logits = logits / 2 if exit_logits is None else exit_logits
+
+    @classmethod
+    def random(
+        cls, vocabulary: int, seed: int, spread: float = 1.0, dtype: torch.dtype = torch.float32, name: str = "table"
+    ) -> TableModel:
+        """Normal logits of standard deviation `spread`; those of the early exit are drawn apart."""
+        generator = torch.Generator().manual_seed(seed)
+        shape = (2, vocabulary, vocabulary, vocabulary)
+        own, early = spread * torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+        return cls(own, name, early)
+
+    def clear(self, capacity: int, texts: int = 1) -> None:
+        pass
+
+    def open(self, capacity: int) -> TableCache:
+        return TableCache(self)
+
+    def exit(self, layers: int) -> TableModel:
+        return TableModel(self._exit_logits, f"early exit of {self.name}")
+
+    def refuses_trees(self) -> None:
+        return None
+
+    def run(self, passes: Sequence[Pass]) -> list[Tensor]:
+        pairs = [one.cache.feed(one.ids, one.parents) for one in passes]
+        where = torch.tensor([pair for found in pairs for pair in found])
+        return list(self.logits[where[:, 0], where[:, 1]].split([len(found) for found in pairs]))
+
+
+class LetterTokenizer:
+    """Ids are letters; enough of a tokenizer for an engine that is given ids."""
+
+    eos_token_id = None
+    chat_template = None
+
+    def decode(self, ids: Sequence[int], **_) -> str:
+        return "".join(chr(97 + i % 26) for i in ids)
+
+
+def table_engine(target: TableModel, draft: TableModel | None = None) -> Engine:
+    """An engine on tables; prompts are lists of ids."""
+    return Engine(target, LetterTokenizer(), draft)

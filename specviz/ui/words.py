@@ -1,0 +1,118 @@
+"""What the pickers say of every draft type and every acceptance rule: one sentence each, and what cannot go together.
+
+Held by tests/unit/test_ui.py (every type and rule has its words) and tests/browser/test_controls.py.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from specviz.drafters.hybrid import TRUSTED_MATCH
+from specviz.settings import DRAFTS, TREES
+
+#: (type, name, sentence) by group, in the order of the page.
+DRAFT_WORDS = {
+    "Baseline": (("none", "Plain decoding", "No draft: one token for each target pass."),),
+    "Copying": (
+        (
+            "ngram",
+            "N-gram lookup",
+            "copies what followed the same words earlier in the text. Drafting costs next to nothing.",
+        ),
+        (
+            "ngram-smoothed",
+            "Smoothed n-gram",
+            "draws from a small statistical model (Kneser–Ney) of the text so far, which has a real q.",
+        ),
+    ),
+    "Models": (
+        ("model", "Draft model", "is a smaller language model that shares the target's tokenizer."),
+        (
+            "layer_skip",
+            "Layer skipping",
+            "lets the target's own first layers draft, with no second model and no second cache. "
+            "Layers not trained for it agree little.",
+        ),
+        (
+            "hybrid",
+            "Hybrid",
+            f"copies where the last {TRUSTED_MATCH} tokens or more stood in the text before; elsewhere the draft "
+            "model drafts (without one, the target's first layers).",
+        ),
+    ),
+    "Trees": (
+        (
+            "tree",
+            "Static tree",
+            "draws several candidates side by side, in a tree of fixed shape; one target pass checks them all.",
+        ),
+        (
+            "tree-dynamic",
+            "Dynamic tree",
+            "takes the likeliest candidates and grows where the draft is surest of itself (EAGLE-2).",
+        ),
+        (
+            "pool",
+            "Pool of drafts",
+            "lets as many drafts as there are candidates propose together (copying, a model, statistics) and merges "
+            "what they say into one tree.",
+        ),
+    ),
+}
+RULE_WORDS = (
+    (
+        "rejection",
+        "Rejection",
+        "keeps each draft token with chance min(1, p/q), from left to right; what the target owes after a refusal is "
+        "drawn from what is left of p.",
+    ),
+    (
+        "block",
+        "Block",
+        "judges the draft as a whole and never keeps fewer tokens on average. For chains: while it is chosen, trees "
+        "are not.",
+    ),
+    (
+        "coupled",
+        "Coupled",
+        "lets draft and target draw with the same noise and keeps a token when they agree. At any temperature the text "
+        "is that of plain decoding with this rule.",
+    ),
+)
+BLOCK_OFF = "it judges one chain as a whole, and this draft type proposes a tree."
+TREE_OFF = "proposes a tree, and rule Block judges one chain as a whole: choose another rule first."
+
+_DRAFTING = tuple(draft for draft in DRAFTS if draft != "none")
+#: Controls by element id: the draft types for which they do something, and those for which they do so only where
+#: there is no draft model.
+NEEDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "sv-gamma": {"types": _DRAFTING, "without_model": ()},
+    "sv-adaptive": {"types": _DRAFTING, "without_model": ()},
+    "sv-candidates": {"types": TREES, "without_model": ()},
+    # A copy is as sure as another: only what draws or ranks has a confidence.
+    "sv-min-confidence": {"types": tuple(draft for draft in _DRAFTING if draft != "ngram"), "without_model": ()},
+    "sv-exit-layer": {"types": ("layer_skip",), "without_model": ("hybrid", *TREES)},
+}
+
+
+def draft_words() -> str:
+    """`words` of the draft type's picker."""
+    clash = {"with": "rule", "values": ["block"], "sentence": TREE_OFF, "quiet": True}
+    return json.dumps(
+        [
+            _word(*words, group, clash if words[0] in TREES else None)
+            for group, rows in DRAFT_WORDS.items()
+            for words in rows
+        ]
+    )
+
+
+def rule_words() -> str:
+    """`words` of the rule's picker."""
+    clash = {"with": "draft", "values": TREES, "sentence": BLOCK_OFF, "quiet": False}
+    return json.dumps([_word(*words, "", clash if words[0] == "block" else None) for words in RULE_WORDS])
+
+
+def _word(value: str, name: str, sentence: str, group: str, clash: dict[str, Any] | None) -> dict[str, Any]:
+    return {"value": value, "name": name, "sentence": sentence, "group": group, "clash": clash}
