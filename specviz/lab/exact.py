@@ -162,4 +162,3 @@ def _nothing():
 def _chances(verdict: Verdict, noise: Branches) -> list[float]:
     """The chances of the tests that asked for a u; `coupled` makes tests without one."""
     return verdict.tests if None in noise.options else []
-

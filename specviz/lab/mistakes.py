@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specviz.drafters import Ask, Draw, Drafter, DynamicTree, Kit, ModelDrafter, OwnContext, Proposal, Start
+from specviz.drafters import Ask, Drafter, Draw, DynamicTree, Kit, ModelDrafter, OwnContext, Proposal, Start
 from specviz.drafters.protocol import Passes
 from specviz.engine.cache import ROOT, Pass
 from specviz.engine.engine import Engine

@@ -30,7 +30,7 @@ VOCABULARY, SPREAD = 5, 1.5
 PROMPT = (1, 2, 0, 1, 2)
 #: Total variation that counts as none in float64, and the p-value below which a sample is no accident.
 EXACT, SIGNIFICANT = 1e-9, 1e-4
-SAMPLES_MIN, SAMPLES_MAX, BATCH = 500, 1_000_000, 500
+SAMPLES_MIN, SAMPLES_MAX, BATCH = 100, 1_000_000, 500
 GAMMA_MOST = 4
 #: Samples of the true law itself that the noise floor is taken from.
 FLOOR_DRAWS = 200
@@ -70,9 +70,9 @@ class Cell:
 class Proof(Document):
     """What was found about the joint law of `length` tokens.
 
-    `tv` is the total variation between the samples' frequencies and the target's law, `tv_exact` that of the enumerated
-    law (None where it cannot be enumerated), `floor` what pure chance gives; `chi2`, `dof`, `p_value` of the chi-squared
-    test. `passed`: the exact one is below 1e-9 and the p-value above 1e-4. `outside` counts samples that the law
+    `tv` is the total variation between the samples' frequencies and the target's law, `tv_exact` that of the
+    enumerated law (None where it cannot be enumerated), `floor` what pure chance gives; `chi2`, `dof`, `p_value` of
+    the chi-squared test. `passed`: the exact one is below 1e-9 and the p-value above 1e-4. `outside` counts samples that the law
     excludes.
     """
 
@@ -113,11 +113,12 @@ def stream_proof(
     """Prove a draft type and a rule, or show what a mistake does to them.
 
     Args:
-        samples: runs of the engine's loop, 500 to 1,000,000, with the seeds `seed`, `seed + 1`, ...
+        samples: runs of the engine's loop, 100 to 1,000,000, with the seeds `seed`, `seed + 1`, ...
         draft, verify: default `model` and `rejection`; with a mistake, where it shows itself.
         mistake: a name out of `MISTAKES`.
         cancelled: asked between batches.
-        **options: gamma (1 to 4, default 2), temperature (0.8), top_k (3), top_p, min_p, candidates, min_confidence.
+        seed: of the first sample.
+        **options: gamma (1 to 4, default 2), temperature (0.8), top_k (3), and other fields of `Settings`.
 
     Raises:
         SettingsError: something that cannot be proved.
@@ -267,7 +268,9 @@ def verdict(
     what = f"{TITLES[settings.draft]} under rule {settings.verify}"
     if mistake is not None:
         what = f"{MISTAKES[mistake].title!r} in {what}"
-    opening = f"Lossless: {what} writes with the target's own law." if passed else f"Not lossless: {what} bends the law."
+    opening = (
+        f"Lossless: {what} writes with the target's own law." if passed else f"Not lossless: {what} bends the law."
+    )
     enumerated = (
         "The law cannot be enumerated here."
         if exact is None

@@ -26,13 +26,21 @@ SECONDS_BASE, SECONDS_PER_TOKEN, SECONDS_MAX = 20, 0.05, 300
 Work = Callable[..., Iterator[Any]]
 
 
-def on_device(work: Work, engine: Engine, prompt: str, options: dict[str, Any], stop: threading.Event) -> Iterator[Any]:
+def on_device(
+    work: Work,
+    engine: Engine,
+    prompt: str,
+    options: dict[str, Any],
+    stop: threading.Event,
+    here: dict[str, Any] | None = None,
+) -> Iterator[Any]:
     """The items of `work(engine, prompt, **options)`, until `stop` is set.
 
-    Here, `stop` also reaches into a step (option `cancelled`); across a process boundary the work ends behind it.
+    In this process, `stop` also reaches into a step (option `cancelled`) and `here` are further options, which need
+    not be picklable; across a process boundary the work ends behind a step, and has no `here`.
     """
     if not ON_SPACES:
-        yield from work(engine, prompt, **options, cancelled=stop.is_set)
+        yield from work(engine, prompt, **options, **(here or {}), cancelled=stop.is_set)
         return
     _ENGINES[id(engine)] = engine
     items = _forked(work, id(engine), prompt, options)

@@ -1,4 +1,4 @@
-"""What one open page does with the model: run, race, stop; as batches of events that the page draws.
+"""What one open page does with the model: run, race, prove, stop; as batches of events that the page draws.
 
 The model runs in a thread of its own, so its timings never wait for the page; stopping, or closing the iterator,
 frees it within one step, and only the thread itself gives the device back. Held by tests/unit/test_serve.py.
@@ -15,14 +15,17 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from specviz.errors import SpecvizError
+from specviz.errors import SettingsError, SpecvizError
+from specviz.lab.proof import Proof, ProofCancelled, stream_proof
 from specviz.lab.race import Race, RaceCancelled, stream_race
+from specviz.serve import gpu
 from specviz.serve.gpu import on_device
 from specviz.summary import summarise
 from specviz.trace import Output, Run, Step
 from specviz.zoo import Progress
 
 if TYPE_CHECKING:
+    from specviz.engine.decode import Decoding
     from specviz.engine.engine import Engine
     from specviz.serve.desk import Ticket
     from specviz.serve.host import Host
@@ -35,30 +38,43 @@ RATE = 20
 TOP = 5
 
 Event = dict[str, Any]
+#: Draft types asked for while a run is going, oldest first.
+Swaps = queue.SimpleQueue
 Emit = Callable[[Event], None]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class SwapRefused:
+    """A change of draft that cannot be made, with the sentence that says why; the run goes on as it was."""
+
+    message: str
+
+
 class Session:
-    """Runs and races of one page, one at a time: beginning one stops the one before."""
+    """Runs, races and proofs of one page, one at a time: beginning one stops the one before."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._stop = threading.Event()
+        self._swaps: Swaps[str] | None = None
 
     def run(self, prompt: str, dtype: str = "auto", **settings: Any) -> Iterator[list[Event]]:
-        """Decode `prompt`; batches of events `queued`, `loading`, `run`, `step`, `end` or `error`.
+        """Decode `prompt`; batches of events `queued`, `loading`, `run`, `step`, `swap_refused`, `end` or `error`.
 
         `step` events carry `Step`s as plain dicts; a stopped run ends with finish_reason "cancelled".
         """
+        swaps: Swaps[str] = queue.SimpleQueue()
 
         def work(emit: Emit, stop: threading.Event) -> None:
             engine = self._host.engine(dtype, _loading(emit))
             steps: list[Step] = []
             ended = False
-            for item in on_device(decode, engine, prompt, {**settings, "top": TOP}, stop):
+            for item in on_device(decode, engine, prompt, {**settings, "top": TOP}, stop, here={"swaps": swaps}):
                 if isinstance(item, Step):
                     steps.append(item)
                     emit({"type": "step", "step": item})
+                elif isinstance(item, SwapRefused):
+                    emit({"type": "swap_refused", "message": item.message})
                 elif item.output.finish_reason is None:
                     emit({"type": "run", "run": _header(item)})
                 else:
@@ -70,7 +86,25 @@ class Session:
                 output = Output([token.id for token in tokens], text, "cancelled")
                 emit({"type": "end", "output": output, "summary": summarise(steps)})
 
-        return self._stream(work)
+        batches = self._stream(work)
+        self._swaps = swaps
+        return batches
+
+    def swap(self, draft: str) -> bool:
+        """Let another draft type propose from the next step of the run in progress on; thread-safe, returns at once.
+
+        The change shows in the next `Step` (`draft`, `note`); one that cannot be made comes as an event
+        `swap_refused` and the run goes on. Without a run, or where the run is in another process (ZeroGPU), nothing
+        happens.
+
+        Returns:
+            Whether there is a run that will see it.
+        """
+        swaps = self._swaps
+        if swaps is None or gpu.ON_SPACES:
+            return False
+        swaps.put(draft)
+        return True
 
     def race(self, prompt: str, dtype: str = "auto", rounds: int = 3, **settings: Any) -> Iterator[list[Event]]:
         """Race on `prompt`; events `queued`, `loading`, `race_progress`, then `race` (the shown run of each lane),
@@ -91,6 +125,27 @@ class Session:
 
         return self._stream(work)
 
+    def prove(self, **options: Any) -> Iterator[list[Event]]:
+        """Prove a draft type and a rule lossless, or show what a mistake does; options as for
+        `specviz.lab.proof.stream_proof`. Events `queued`, `proof_progress`, then `proof`, `stopped` or `error`.
+
+        It needs no loaded model, but waits in line: what others measure meanwhile stays undisturbed.
+        """
+
+        def work(emit: Emit, stop: threading.Event) -> None:
+            result = None
+            try:
+                for item in stream_proof(**options, cancelled=stop.is_set):
+                    if isinstance(item, Proof):
+                        result = item
+                    else:
+                        emit({"type": "proof_progress", **dataclasses.asdict(item)})
+            except ProofCancelled:
+                result = None
+            emit({"type": "proof", "proof": result} if result else {"type": "stopped"})
+
+        return self._stream(work)
+
     def stop(self) -> None:
         """End what is running or waiting; returns at once."""
         self._stop.set()
@@ -99,6 +154,7 @@ class Session:
         # Here, not in the generator: a stop that comes before its first batch is asked for must count.
         self._stop.set()
         self._stop = threading.Event()
+        self._swaps = None
         return self._batches(work, self._stop)
 
     def _batches(self, work: Callable[[Emit, threading.Event], None], stop: threading.Event) -> Iterator[list[Event]]:
@@ -130,12 +186,35 @@ class Session:
                 ticket.leave()
 
 
-def decode(engine: Engine, prompt: str, **options: Any) -> Iterator[Run | Step]:
-    """The run's header (no finish_reason yet), each `Step`, then the whole `Run`."""
+def decode(
+    engine: Engine, prompt: str, swaps: Swaps[str] | None = None, **options: Any
+) -> Iterator[Run | Step | SwapRefused]:
+    """The run's header (no finish_reason yet), each `Step`, then the whole `Run`.
+
+    `swaps` are draft types to change to, looked at before each step.
+    """
     decoding = engine.stream(prompt, **options)
     yield decoding.run
-    yield from decoding
+    while True:
+        yield from _swapped(decoding, swaps)
+        step = next(decoding, None)
+        if step is None:
+            break
+        yield step
     yield decoding.run
+
+
+def _swapped(decoding: Decoding, swaps: Swaps[str] | None) -> Iterator[SwapRefused]:
+    """Makes the last change asked for since the step before."""
+    draft = None
+    while swaps is not None and not swaps.empty():
+        draft = swaps.get()
+    if draft is None:
+        return
+    try:
+        decoding.swap(draft)
+    except SettingsError as error:
+        yield SwapRefused(str(error))
 
 
 def _work(work: Callable[..., None], events: queue.SimpleQueue, stop: threading.Event, ticket: Ticket) -> None:

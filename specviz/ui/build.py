@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import json
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,63 +18,18 @@ import gradio as gr
 import plotly
 
 from specviz.ui import plots, recorded
+from specviz.ui.ask import Ask, create_ask, wire_ask
 from specviz.ui.components import SCRIPTS, STATIC, RaceView, RunView, StatusView
 from specviz.ui.controls import Controls, create_controls, values
-from specviz.ui.feed import Feed
+from specviz.ui.jobs import FREE, JOB, Buttons, Event, idle, stream
 from specviz.ui.pages import Pages
+from specviz.ui.proof import create_proof, wire_proof
 from specviz.ui.theme import THEME
 
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-STYLES = ("page", "tokens", "panes", "gradio")
+STYLES = ("page", "tokens", "panes", "proof", "gradio")
 QUEUE_SIZE = 32
 TICK_S = 0.5
-
-QUIET = {"show_progress": "hidden", "api_visibility": "private"}
-
-
-@dataclasses.dataclass
-class Ask:
-    """The prompt box, its presets and the three buttons."""
-
-    prompt: gr.Textbox
-    run: gr.Button
-    stop: gr.Button
-    race: gr.Button
-
-    @property
-    def buttons(self) -> list[gr.Button]:
-        return [self.run, self.stop, self.race]
-
-
-def _buttons(busy: bool) -> list[Any]:
-    return [gr.update(interactive=not busy), gr.update(interactive=busy), gr.update(interactive=not busy)]
-
-
-def _create_ask(presets: list[dict[str, Any]]) -> tuple[Ask, list[gr.Button], gr.HTML]:
-    first = presets[0]["prompt"] if presets else ""
-    prompt = gr.Textbox(
-        first,
-        label="Prompt",
-        info="Shift+Enter runs it",
-        lines=6,
-        max_lines=6,
-        placeholder="What should the model write?",
-        elem_id="sv-prompt",
-    )
-    with gr.Row(elem_classes="sv-buttons"):
-        run = gr.Button("Run", variant="primary", elem_id="sv-run-button")
-        stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="sv-stop-button")
-        race = gr.Button("Race", variant="secondary", elem_id="sv-race-button")
-    gr.HTML('<p class="sv-label">Prompts to try</p>', apply_default_css=False)
-    with gr.Row(elem_classes="sv-presets"):
-        chips = [gr.Button(preset["title"], size="sm", elem_classes="sv-preset") for preset in presets]
-    note = gr.HTML(
-        presets[0]["note"] if presets else "",
-        html_template='<p class="sv-note">${value}</p>',
-        apply_default_css=False,
-        elem_id="sv-note",
-    )
-    return Ask(prompt, run, stop, race), chips, note
 
 
 def build(host: Any) -> gr.Blocks:
@@ -86,17 +41,20 @@ def build(host: Any) -> gr.Blocks:
         status = StatusView(_status_json(host.status()), elem_id="sv-status")
         with gr.Row(elem_classes="sv-page"):
             with gr.Column(elem_classes="sv-ask"):
-                ask, chips, note = _create_ask(presets)
+                ask = create_ask(presets)
             with gr.Column(elem_classes="sv-knobs"):
                 controls = create_controls()
             with gr.Column(elem_classes="sv-stage"):
                 run_view = RunView(recorded.run_feed(), elem_id="sv-run-view")
                 race_view = RaceView(recorded.race_feed(), elem_id="sv-race-view")
+                proof = create_proof()
         timer = gr.Timer(TICK_S)
         refresh = _wire_status(demo, timer, host, status, controls)
-        _wire_prompt(demo, ask)
-        _wire_presets(chips, presets, ask, note, controls)
-        _wire_jobs(demo, pages, ask, controls, run_view, race_view, refresh)
+        buttons = Buttons(ask.run, ask.race, proof.prove, ask.stop)
+        wire_ask(demo, ask, presets, controls)
+        _wire_jobs(pages, ask, controls, buttons, run_view, race_view, refresh)
+        _wire_live(demo, pages, ask, controls)
+        wire_proof(pages, proof, buttons)
     return demo
 
 
@@ -121,49 +79,40 @@ def _wire_status(demo: gr.Blocks, timer: gr.Timer, host: Any, view: StatusView, 
         return [_status_json(status), reasons, gr.update(choices=choices), gr.Timer(active=False)]
 
     outputs = [view, controls.draft, controls.dtype, timer]
-    event = {"fn": tick, "outputs": outputs, "queue": False, **QUIET}
+    event = {"fn": tick, "outputs": outputs, **FREE}
     timer.tick(**event)
     demo.load(**event)
     return event
 
 
-def _wire_prompt(demo: gr.Blocks, ask: Ask) -> None:
-    """The prompt outlives a reload of the page, in the browser alone."""
-    keep = "text => { sessionStorage.setItem('specviz-prompt', text); }"
-    ask.prompt.change(None, ask.prompt, None, js=keep, **QUIET)
-    restore = "text => sessionStorage.getItem('specviz-prompt') ?? text"
-    demo.load(None, ask.prompt, ask.prompt, js=restore, **QUIET)
-
-
-def _wire_presets(
-    chips: list[gr.Button], presets: list[dict[str, Any]], ask: Ask, note: gr.HTML, controls: Controls
-) -> None:
-    """A preset fills the prompt, draft type, gamma and temperature, in the browser alone."""
-    filled = [controls.draft, controls.gamma, controls.temperature]
-    for chip, preset in zip(chips, presets, strict=True):
-        row = json.dumps([preset[name] for name in ("prompt", "note", "draft", "gamma", "temperature")])
-        chip.click(None, None, [ask.prompt, note, *filled], js=f"() => {row}", **QUIET)
-
-
 def _wire_jobs(
-    demo: gr.Blocks,
     pages: Pages,
     ask: Ask,
     controls: Controls,
+    buttons: Buttons,
     run_view: RunView,
     race_view: RaceView,
     refresh: dict[str, Any],
 ) -> None:
+    """Run and Race."""
     inputs = [ask.prompt, *controls.inputs]
-    free = {"queue": False, **QUIET}
 
     def run(request: gr.Request, prompt: str, *given: Any) -> Iterator[list[Any]]:
         settings, dtype, _ = values(given)
-        yield from _stream(pages, request, lambda session: session.run(prompt, dtype=dtype, **settings), _with_figure)
+        yield from stream(pages, request, lambda session: session.run(prompt, dtype=dtype, **settings), _with_figure)
 
     def race(request: gr.Request, prompt: str, *given: Any) -> Iterator[list[Any]]:
         settings, dtype, rounds = values(given)
-        yield from _stream(pages, request, lambda session: session.race(prompt, dtype=dtype, rounds=rounds, **settings))
+        yield from stream(pages, request, lambda session: session.race(prompt, dtype=dtype, rounds=rounds, **settings))
+
+    gr.on([ask.run.click, ask.prompt.submit], run, inputs, [run_view, *buttons.all], **JOB).then(
+        idle, None, buttons.all, **FREE
+    ).then(**refresh)
+    ask.race.click(race, inputs, [race_view, *buttons.all], **JOB).then(idle, None, buttons.all, **FREE).then(**refresh)
+
+
+def _wire_live(demo: gr.Blocks, pages: Pages, ask: Ask, controls: Controls) -> None:
+    """What reaches into a job that is going on: Stop, leaving the page, and another draft type."""
 
     def stop(request: gr.Request) -> None:
         pages.of(request.session_hash).stop()
@@ -171,39 +120,20 @@ def _wire_jobs(
     def close(request: gr.Request) -> None:
         pages.close(request.session_hash)
 
-    def idle() -> list[Any]:
-        return _buttons(busy=False)
+    def swap(request: gr.Request, draft: str) -> None:
+        pages.of(request.session_hash).session.swap(draft)
 
-    # No limit here: the host itself lets one job at a time onto the device and tells the others their place.
-    job = {"concurrency_limit": None, **QUIET}
-    gr.on([ask.run.click, ask.prompt.submit], run, inputs, [run_view, *ask.buttons], **job).then(
-        idle, None, ask.buttons, **free
-    ).then(**refresh)
-    ask.race.click(race, inputs, [race_view, *ask.buttons], **job).then(idle, None, ask.buttons, **free).then(**refresh)
-    ask.stop.click(stop, **free)
+    ask.stop.click(stop, **FREE)
     demo.unload(close)
+    # `pick` is what a person chose; a preset that fills the picker is for the next run.
+    controls.draft.pick(swap, controls.draft, None, trigger_mode="multiple", **FREE)
 
 
-def _with_figure(event: dict[str, Any]) -> list[dict[str, Any]]:
+def _with_figure(event: Event) -> list[Event]:
     """The end of a run brings its chart along."""
     if event["type"] != "end":
         return [event]
     return [event, plots.event("position", plots.acceptance_by_position(event["summary"]))]
-
-
-def _stream(
-    pages: Pages,
-    request: gr.Request,
-    start: Callable[[Any], Iterator[list[dict[str, Any]]]],
-    extend: Callable[[dict[str, Any]], list[dict[str, Any]]] = lambda event: [event],
-) -> Iterator[list[Any]]:
-    """One job as updates of [view, run, stop, race]; the buttons are touched once, the view's text only grows."""
-    page = pages.of(request.session_hash)
-    number = page.next_number()
-    feed = Feed(number)
-    yield [feed.text, *_buttons(busy=True)]
-    for batch in page.batches(number, start(page.session)):
-        yield [feed.add(*(line for event in batch for line in extend(event))), gr.skip(), gr.skip(), gr.skip()]
 
 
 def _head() -> str:

@@ -115,35 +115,40 @@ def _create_sampling(default: Settings) -> dict[str, Any]:
 
 def _create_more(default: Settings) -> dict[str, Any]:
     """What most runs leave alone."""
+    with gr.Row(elem_classes="sv-pair"):
+        seed = gr.Number(default.seed, label="Seed", info="of all draws", precision=0, elem_id="sv-seed")
+        top_k = gr.Number(default.top_k, label="Top-k", info="0 is off", precision=0, elem_id="sv-top-k")
+    top_p = _slider("top-p", 0, 1, default.top_p, 0.01, "Top-p", "1 is off")
+    min_p = _slider("min-p", 0, 1, default.min_p, 0.01, "Min-p", "0 is off")
+    repetition = _slider(
+        "repetition-penalty", 0.5, 2, default.repetition_penalty, 0.05, "Repetition penalty", "1 is off"
+    )
+    frequency = _slider("frequency-penalty", -2, 2, default.frequency_penalty, 0.1, "Frequency penalty", "0 is off")
+    confidence = _slider(
+        "min-confidence", 0, 1, default.min_confidence, 0.05, "Least confidence", "a draft stops below it; 0 is off"
+    )
+    with gr.Row(elem_classes="sv-pair"):
+        exit_layer = gr.Number(
+            default.exit_layer, label="Exit layer", info="0 is half of them", precision=0, elem_id="sv-exit-layer"
+        )
+        dtype = gr.Dropdown(["auto"], value="auto", label="Precision", info="auto asks the chip", elem_id="sv-dtype")
+    chat = gr.Checkbox(
+        default.chat is not False,
+        label="Chat template",
+        info="off: the model just continues the text",
+        elem_id="sv-chat",
+    )
+    rounds = _slider("rounds", 1, 9, ROUNDS, 1, "Rounds of the race", "more rounds, narrower range")
     return {
-        "seed": gr.Number(default.seed, label="Seed", precision=0, elem_id="sv-seed"),
-        "top_p": _slider("top-p", 0, 1, default.top_p, 0.01, "Top-p", "1 is off"),
-        "top_k": gr.Number(default.top_k, label="Top-k", info="0 is off", precision=0, elem_id="sv-top-k"),
-        "min_p": _slider("min-p", 0, 1, default.min_p, 0.01, "Min-p", "0 is off"),
-        "repetition_penalty": _slider(
-            "repetition-penalty", 0.5, 2, default.repetition_penalty, 0.05, "Repetition penalty", "1 is off"
-        ),
-        "frequency_penalty": _slider(
-            "frequency-penalty", -2, 2, default.frequency_penalty, 0.1, "Frequency penalty", "0 is off"
-        ),
-        "min_confidence": _slider(
-            "min-confidence", 0, 1, default.min_confidence, 0.05, "Least confidence", "below it a draft stops; 0 is off"
-        ),
-        "exit_layer": gr.Number(
-            default.exit_layer,
-            label="Exit layer",
-            info="first layers that draft; 0 is half",
-            precision=0,
-            elem_id="sv-exit-layer",
-        ),
-        "chat": gr.Checkbox(
-            default.chat is not False,
-            label="Chat template",
-            info="off: the model just continues the text",
-            elem_id="sv-chat",
-        ),
-        "dtype": gr.Dropdown(
-            ["auto"], value="auto", label="Precision", info="auto asks the hardware", elem_id="sv-dtype"
-        ),
-        "rounds": _slider("rounds", 1, 9, ROUNDS, 1, "Rounds of the race", "more rounds, narrower range"),
+        "seed": seed,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition,
+        "frequency_penalty": frequency,
+        "min_confidence": confidence,
+        "exit_layer": exit_layer,
+        "dtype": dtype,
+        "chat": chat,
+        "rounds": rounds,
     }

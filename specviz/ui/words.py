@@ -31,14 +31,13 @@ DRAFT_WORDS = {
         (
             "layer_skip",
             "Layer skipping",
-            "lets the target's own first layers draft, with no second model and no second cache. "
-            "Layers not trained for it agree little.",
+            "lets the target's own first layers draft: no second model or cache. Layers not trained for it agree little.",
         ),
         (
             "hybrid",
             "Hybrid",
-            f"copies where the last {TRUSTED_MATCH} tokens or more stood in the text before; elsewhere the draft "
-            "model drafts (without one, the target's first layers).",
+            f"copies where the last {TRUSTED_MATCH} tokens or more stood in the text before; else the draft model "
+            "drafts, or the target's first layers.",
         ),
     ),
     "Trees": (
@@ -55,8 +54,7 @@ DRAFT_WORDS = {
         (
             "pool",
             "Pool of drafts",
-            "lets as many drafts as there are candidates propose together (copying, a model, statistics) and merges "
-            "what they say into one tree.",
+            "lets several drafts propose at once (copying, a model, statistics) and merges what they say into one tree.",
         ),
     ),
 }
@@ -64,23 +62,22 @@ RULE_WORDS = (
     (
         "rejection",
         "Rejection",
-        "keeps each draft token with chance min(1, p/q), from left to right; what the target owes after a refusal is "
-        "drawn from what is left of p.",
+        "keeps each draft token with chance min(1, p/q), from left to right; a refused one is replaced from what is "
+        "left of p.",
     ),
     (
         "block",
         "Block",
-        "judges the draft as a whole and never keeps fewer tokens on average. For chains: while it is chosen, trees "
-        "are not.",
+        "judges a chain as a whole and keeps no fewer tokens on average. While it is chosen, trees are not available.",
     ),
     (
         "coupled",
         "Coupled",
-        "lets draft and target draw with the same noise and keeps a token when they agree. At any temperature the text "
-        "is that of plain decoding with this rule.",
+        "has both models draw with the same noise: a token stays when they agree. At any temperature, plain decoding "
+        "by this rule writes the same text.",
     ),
 )
-BLOCK_OFF = "it judges one chain as a whole, and this draft type proposes a tree."
+BLOCK_OFF = "judges chains, and this draft branches."
 TREE_OFF = "proposes a tree, and rule Block judges one chain as a whole: choose another rule first."
 
 _DRAFTING = tuple(draft for draft in DRAFTS if draft != "none")

@@ -9,7 +9,6 @@ from specviz.engine.engine import Engine
 from specviz.lab.table import TableModel
 from specviz.settings import DRAFTS, TREES
 from specviz.trace import EMITTED, Run, Step
-from tests.conftest import tiny_engine
 
 PROMPT = "The target checks what the draft proposes"
 #: Every draft type that proposes something.
@@ -36,15 +35,6 @@ def cycle(period: int = 3, vocabulary: int = 8) -> TableModel:
 def numbered(length: int) -> list[int]:
     """A prompt of so many ids that repeats after fifty."""
     return [(7 * i) % 50 + 3 for i in range(length)]
-
-
-def engine_for(draft: str, architecture: str = "llama", draft_seed: int = 1, **options) -> Engine:
-    """A tiny engine on which `draft` can be used; the test is skipped over where it cannot read trees."""
-    engine = tiny_engine(architecture, draft_seed=draft_seed, **options)
-    if draft in TREES and (reason := engine.target.refuses_trees()):
-        assert "local attention" in reason
-        return tiny_engine("gpt2", draft_seed=draft_seed, **options)
-    return engine
 
 
 def comparable(run: Run) -> Run:

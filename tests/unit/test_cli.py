@@ -8,6 +8,7 @@ import pytest
 
 from specviz import cli
 from specviz.lab.race import Race
+from specviz.terminal import visible
 from specviz.trace import Run
 from tests.tiny import tiny_folder
 
@@ -112,7 +113,7 @@ def test_without_a_terminal_the_output_is_the_text_alone(specviz, folder):
     _, out, _ = specviz("run", "hi", "--target", folder, "--max-new-tokens", 20, "--json", "-")
     text = Run.from_json(out).output.text
     _, out, _ = specviz("run", "hi", "--target", folder, "--max-new-tokens", 20)
-    assert out.startswith(cli.visible(text))
+    assert out.startswith(visible(text))
 
 
 def test_race_writes_the_race_contract(specviz, folder):
@@ -131,9 +132,9 @@ def test_info_names_device_precision_and_pairs(specviz):
 
 
 def test_escape_sequences_do_not_reach_the_terminal():
-    assert "\x1b" not in cli.visible("\x1b[31mred\x07\u202e")
+    assert "\x1b" not in visible("\x1b[31mred\x07\u202e")
     for text in ("line\nwith\ttab é 日本", "👩\u200d🚀", "1\u00a0000\u202f€", "日本\u3000語"):
-        assert cli.visible(text) == text
+        assert visible(text) == text
 
 
 def test_stdin_that_is_not_utf8_is_refused(specviz, folder, monkeypatch):
@@ -162,3 +163,40 @@ def test_a_full_disk_is_one_sentence(specviz, folder, monkeypatch, tmp_path):
     code, _, err = specviz("run", "hi", "--target", folder, "--max-new-tokens", 2, "--json", tmp_path / "x.json")
     assert code == 2
     assert "No space left on device" in err
+
+
+def test_prove_passes_and_says_so(specviz):
+    code, out, _ = specviz("prove", "--samples", 400)
+    assert code == 0
+    assert "Lossless: the draft model under rule rejection" in out
+
+
+def test_prove_as_json(specviz):
+    code, out, err = specviz("prove", "--draft", "tree", "--verify", "rejection", "--samples", 300, "--json", "-")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["schema"], found["mistake"], found["n"], found["passed"]) == ("specviz.proof/1", None, 300, True)
+    assert {"tv", "tv_exact", "chi2", "p_value", "dof"} < found.keys()
+    assert "total variation" in err
+
+
+def test_every_mistake_that_is_listed_makes_prove_fail(specviz):
+    code, out, _ = specviz("prove", "--list-mistakes")
+    assert code == 0
+    names = out.split()
+    assert len(names) == 10
+    for name in names:
+        code, out, _ = specviz("prove", "--mistake", name, "--samples", 1000, "--json", "-")
+        assert (code, json.loads(out)["passed"], json.loads(out)["mistake"]) == (1, False, name)
+
+
+def test_prove_refuses_in_a_sentence(specviz):
+    for arguments, words in [
+        (("--mistake", "typo"), "Unknown mistake 'typo'"),
+        (("--samples", "many"), "samples must be a whole number"),
+        (("--draft", "pool", "--verify", "block"), "proposes a tree"),
+        (("--gamma", "7"), "gamma must be at most 4"),
+    ]:
+        code, out, err = specviz("prove", *arguments)
+        assert (code, out) == (2, "")
+        assert words in err

@@ -8,32 +8,53 @@ import torch
 from specviz.engine.engine import Engine
 from specviz.engine.model import LanguageModel
 from specviz.engine.text import REPLACEMENT
-from specviz.errors import NumericsError, SpecvizError
+from specviz.errors import NumericsError, SettingsError, SpecvizError
 from specviz.lab.table import TableModel, table_engine
+from specviz.settings import TREES
 from tests.conftest import tiny_engine
 from tests.tiny import ARCHITECTURES, VOCAB_SIZE, tiny_model, tiny_tokenizer
 from tests.unit.checks import (
-    CHAINS,
     PAIRS,
     PROMPT,
     SPECULATIVE,
     check_counts,
     comparable,
     cycle,
-    engine_for,
     numbered,
     plain,
 )
 
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("draft", DRAFTS)
-@pytest.mark.parametrize("length", [1, 120])
-def test_greedy_ids_are_those_of_plain_decoding(architecture, draft, length):
+@pytest.mark.parametrize("draft", SPECULATIVE)
+def test_greedy_ids_are_those_of_plain_decoding(architecture, draft):
     engine = tiny_engine(architecture, draft_seed=1)
-    prompt = [(7 * i) % 50 + 3 for i in range(length)]
-    expected = plain(engine, prompt, max_new_tokens=60).output.token_ids
-    run = engine.generate(prompt, draft=draft, gamma=4, max_new_tokens=60)
-    assert run.output.token_ids == expected
+    if architecture == "gpt_neo" and draft in TREES:
+        with pytest.raises(SettingsError, match="Trees cannot be verified: gpt_neo has layers of local attention"):
+            engine.stream(PROMPT, draft=draft)
+        return
+    for length in (1, 200):
+        expected = plain(engine, numbered(length), max_new_tokens=20).output.token_ids
+        run = engine.generate(numbered(length), draft=draft, gamma=4, max_new_tokens=20)
+        assert run.output.token_ids == expected
+        check_counts(run)
+
+
+@pytest.mark.parametrize(("draft", "rule"), PAIRS)
+def test_counts_reconcile_at_temperature_one_and_under_every_rule(draft, rule):
+    engine = tiny_engine(draft_seed=1, std=0.2)  # flatter: more is accepted
+    for seed in range(2):
+        options = {"temperature": 1.0, "top_k": 3, "seed": seed, "max_new_tokens": 16}
+        run = engine.generate(PROMPT, draft=draft, verify=rule, gamma=4, candidates=3, **options)
+        check_counts(run)
+        assert any(token.fate == "rejected" for step in run.steps for token in step.tokens)
+
+
+@pytest.mark.parametrize(("draft", "rule"), PAIRS)
+def test_greedy_ids_are_the_same_under_every_rule(draft, rule):
+    engine = tiny_engine(draft_seed=1)
+    run = engine.generate(PROMPT, draft=draft, verify=rule, gamma=3, max_new_tokens=12)
+    assert run.output.token_ids == plain(engine, max_new_tokens=12).output.token_ids
     check_counts(run)
 
 
@@ -50,11 +71,18 @@ def test_plain_decoding_is_what_the_model_says_without_a_cache(architecture):
 def test_draft_equal_to_target_is_accepted_whole_in_every_step():
     engine = tiny_engine("llama", draft_seed=0, max_positions=640)
     engine.draft_model.max_positions = 640
-    run = engine.generate(PROMPT, draft="model", gamma=5, max_new_tokens=500, ignore_eos=True)
-    assert len(run.output.token_ids) == 500
-    assert all(step.accepted == 5 for step in run.steps[:-1])
-    assert run.summary.acceptance_rate.value == 1
-    assert engine.draft_model.length <= len(run.prompt.token_ids) + 500 + 5
+    opened = []
+    real = engine.draft_model.open
+    engine.draft_model.open = lambda capacity: opened.append(real(capacity)) or opened[-1]
+    decoding = engine.stream(PROMPT, draft="model", gamma=5, max_new_tokens=500, ignore_eos=True)
+    for step in decoding:
+        (cache,) = opened
+        # One short of the context as the step found it and of what it drafted: the last drafted token is not fed.
+        assert cache.length == step.cache_before + step.gamma
+        if decoding.run.output.finish_reason is None:
+            assert step.accepted == step.gamma == 5
+    assert len(decoding.run.output.token_ids) == 500
+    assert decoding.run.summary.acceptance_rate.value == 1
 
 
 def test_eos_inside_an_accepted_block_ends_the_output_there():
@@ -101,14 +129,15 @@ def test_a_stop_text_in_the_middle_of_a_token_cuts_its_text():
     check_counts(run)
 
 
-@pytest.mark.parametrize("draft", DRAFTS)
-@pytest.mark.parametrize("limit", range(1, 8))
-def test_the_length_limit_is_exact(draft, limit):
+@pytest.mark.parametrize("draft", SPECULATIVE)
+@pytest.mark.parametrize("rule", ["rejection", "coupled"])
+def test_the_length_limit_is_exact(draft, rule):
     engine = tiny_engine(draft_seed=0)
-    run = engine.generate(PROMPT, draft=draft, gamma=5, max_new_tokens=limit, ignore_eos=True)
-    assert len(run.output.token_ids) == limit
-    assert run.output.finish_reason == "length"
-    check_counts(run)
+    for limit in range(1, 8):
+        run = engine.generate(PROMPT, draft=draft, verify=rule, gamma=5, max_new_tokens=limit, ignore_eos=True)
+        assert len(run.output.token_ids) == limit
+        assert run.output.finish_reason == "length"
+        check_counts(run)
 
 
 def test_a_model_without_eos_runs_to_the_length_limit():
@@ -119,33 +148,45 @@ def test_a_model_without_eos_runs_to_the_length_limit():
     assert (len(run.output.token_ids), run.output.finish_reason) == (40, "length")
 
 
-def test_a_shorter_limit_gives_the_beginning_of_a_longer_run():
+@pytest.mark.parametrize(("draft", "rule"), PAIRS)
+def test_a_shorter_limit_gives_the_beginning_of_a_longer_run(draft, rule):
     engine = tiny_engine(draft_seed=1)
-    options = {"draft": "model", "gamma": 3, "temperature": 1.0, "seed": 5, "ignore_eos": True}
-    long = engine.generate(PROMPT, max_new_tokens=30, **options).output.token_ids
-    for limit in (1, 2, 7, 16):
+    options = {"draft": draft, "verify": rule, "gamma": 3, "temperature": 1.0, "seed": 5, "ignore_eos": True}
+    long = engine.generate(PROMPT, max_new_tokens=14, **options).output.token_ids
+    for limit in (1, 2, 7):
         assert engine.generate(PROMPT, max_new_tokens=limit, **options).output.token_ids == long[:limit]
 
 
-def test_the_context_limit_is_never_passed():
-    engine = tiny_engine(max_positions=64, draft_seed=1)
-    for length in range(56, 64):
+@pytest.mark.parametrize("draft", SPECULATIVE)
+def test_the_context_limit_is_never_passed(draft):
+    engine = tiny_engine("gpt2", max_positions=64, draft_seed=1)  # which has a table of positions: one more is an error
+    for length in (54, 61, 62, 63):
         prompt = [(5 * i) % 40 + 3 for i in range(length)]
-        for draft in DRAFTS:
-            run = engine.generate(prompt, draft=draft, gamma=8, ignore_eos=True)
-            assert run.output.finish_reason == "context"
-            assert len(run.output.token_ids) == 64 - length
-            assert max(token.position for step in run.steps for token in step.tokens) < 64
-            assert run.output.token_ids == plain(engine, prompt, ignore_eos=True).output.token_ids
+        run = engine.generate(prompt, draft=draft, gamma=8, candidates=4, ignore_eos=True)
+        assert run.output.finish_reason == "context"
+        assert len(run.output.token_ids) == 64 - length
+        assert max(token.position for step in run.steps for token in step.tokens) < 64
+        assert run.output.token_ids == plain(engine, prompt, ignore_eos=True).output.token_ids
+        check_counts(run)
 
 
-def test_a_draft_with_a_shorter_context_stops_drafting_and_says_so():
-    engine = tiny_engine(draft_seed=1)
-    engine.draft_model.max_positions = 64
-    prompt = [(5 * i) % 40 + 3 for i in range(80)]
-    run = engine.generate(prompt, draft="model", gamma=4, max_new_tokens=20, ignore_eos=True)
-    assert run.output.token_ids == plain(engine, prompt, max_new_tokens=20, ignore_eos=True).output.token_ids
-    assert all(step.gamma == 0 and "context of 64 tokens is full" in step.note for step in run.steps)
+@pytest.mark.parametrize("draft", ["model", "tree", "tree-dynamic", "hybrid", "pool"])
+@pytest.mark.parametrize("architecture", ["gpt2"])
+def test_a_draft_with_a_shorter_context_stops_drafting_and_says_so(architecture, draft):
+    draft_model = LanguageModel(tiny_model(architecture, seed=1, max_positions=64), "draft", VOCAB_SIZE)
+    engine = Engine(LanguageModel(tiny_model(architecture), "target", VOCAB_SIZE), tiny_tokenizer(), draft_model)
+    for length in (80, 64, 63, 57):  # full from the start, or in the middle of the run
+        prompt = [(5 * i * i) % 97 + 3 for i in range(length)]
+        options = {"max_new_tokens": 14, "ignore_eos": True}
+        run = engine.generate(prompt, draft=draft, gamma=4, candidates=3, **options)
+        assert run.output.token_ids == plain(engine, prompt, **options).output.token_ids
+        check_counts(run)
+        behind = [step for step in run.steps if step.cache_before >= 64]
+        assert behind
+        for step in behind:
+            assert not any(token.source and draft in token.source for token in step.tokens)
+            assert step.gamma or "context of 64 tokens is full" in step.note
+    assert any(step.gamma for step in run.steps)
 
 
 @pytest.mark.parametrize(("target_padding", "draft_padding"), [(12, 0), (0, 12), (5, 9)])
@@ -153,40 +194,42 @@ def test_vocabularies_padded_differently(target_padding, draft_padding):
     draft = LanguageModel(tiny_model("llama", seed=1, vocab_padding=draft_padding), "draft", VOCAB_SIZE - 40)
     target = LanguageModel(tiny_model("llama", vocab_padding=target_padding), "target", VOCAB_SIZE - 40)
     engine = Engine(target, tiny_tokenizer(), draft)
-    for temperature in (0.0, 1.5):
-        run = engine.generate([5, 6, 7], draft="model", temperature=temperature, max_new_tokens=60, ignore_eos=True)
+    for draft in ("model", "tree", "pool"):
+        options = {"max_new_tokens": 16, "ignore_eos": True}
+        run = engine.generate([5, 6, 7], draft=draft, temperature=1.5, **options)
         assert all(token.id < VOCAB_SIZE - 40 for step in run.steps for token in step.tokens)
-    assert (
-        engine.generate([5, 6, 7], draft="model", max_new_tokens=60).output.token_ids
-        == plain(engine, [5, 6, 7], max_new_tokens=60).output.token_ids
-    )
+        run = engine.generate([5, 6, 7], draft=draft, **options)
+        assert all(token.id < VOCAB_SIZE - 40 for step in run.steps for token in step.tokens)
+        assert run.output.token_ids == plain(engine, [5, 6, 7], **options).output.token_ids
 
 
-@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("draft", SPECULATIVE)
 def test_penalties_see_the_tokens_before_each_drafted_position(draft):
     engine = tiny_engine(draft_seed=0)
-    options = {"max_new_tokens": 60, "repetition_penalty": 1.3, "frequency_penalty": 0.4, "ignore_eos": True}
-    run = engine.generate(PROMPT, draft=draft, gamma=4, **options)
+    options = {"max_new_tokens": 24, "repetition_penalty": 1.3, "frequency_penalty": 0.4, "ignore_eos": True}
+    run = engine.generate(PROMPT, draft=draft, gamma=4, candidates=3, **options)
     assert run.output.token_ids == plain(engine, **options).output.token_ids
-    assert run.output.token_ids != plain(engine, max_new_tokens=60, ignore_eos=True).output.token_ids
-    if draft == "model":  # the same model under the same penalties: nothing can be refused
-        assert run.summary.acceptance_rate.value == 1
+    assert run.output.token_ids != plain(engine, max_new_tokens=24, ignore_eos=True).output.token_ids
+    if draft in ("model", "tree", "tree-dynamic"):  # the same model under the same penalties: nothing can be refused
+        assert all(step.accepted >= (4 if draft == "model" else 1) for step in run.steps[:-1])
+        assert run.summary.acceptance_rate.value > (0.6 if draft != "model" else 1 - 1e-9)
 
 
-def test_a_run_knows_nothing_of_the_one_before():
+@pytest.mark.parametrize("draft", SPECULATIVE)
+def test_a_run_knows_nothing_of_the_one_before(draft):
     engine = tiny_engine(draft_seed=1)
-    options = {"draft": "model", "gamma": 4, "temperature": 1.0, "seed": 3, "max_new_tokens": 25}
+    options = {"draft": draft, "gamma": 4, "temperature": 1.0, "seed": 3, "max_new_tokens": 14}
     first = engine.generate(PROMPT, **options)
-    engine.generate("something else entirely " * 4, draft="ngram", gamma=8, max_new_tokens=40)
+    engine.generate("something else entirely " * 4, draft="pool", gamma=8, max_new_tokens=8)
     engine.generate(PROMPT, **{**options, "gamma": 2})
     assert comparable(engine.generate(PROMPT, **options)) == comparable(first)
 
 
-@pytest.mark.parametrize("draft", ["none", *DRAFTS])
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_tracing_changes_no_id(draft, temperature):
+@pytest.mark.parametrize("draft", ["none", *SPECULATIVE])
+@pytest.mark.parametrize(("temperature", "rule"), [(0.0, "rejection"), (0.9, "rejection"), (0.9, "coupled")])
+def test_tracing_changes_no_id(draft, temperature, rule):
     engine = tiny_engine(draft_seed=1)
-    options = {"draft": draft, "temperature": temperature, "seed": 42, "max_new_tokens": 40, "ignore_eos": True}
+    options = {"draft": draft, "temperature": temperature, "verify": rule, "seed": 42, "max_new_tokens": 9}
     ids = [
         engine.generate(PROMPT, trace=t, top=k, **options).output.token_ids
         for t, k in ((True, 8), (True, 0), (False, 0))
@@ -195,23 +238,30 @@ def test_tracing_changes_no_id(draft, temperature):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_the_best_tokens_are_those_of_the_models_without_a_cache(temperature):
-    """`top_p`, `top_q` and `confidence`, against forward passes over the whole text."""
+@pytest.mark.parametrize("draft", ["model", "tree"])
+def test_the_best_tokens_are_those_of_the_models_without_a_cache(draft, temperature):
+    """`top_p`, `top_q` and `confidence`, against forward passes over the whole path."""
     engine = tiny_engine(draft_seed=1)
-    run = engine.generate(PROMPT, draft="model", gamma=3, temperature=temperature, seed=2, max_new_tokens=24, top=8)
+    run = engine.generate(PROMPT, draft=draft, gamma=3, temperature=temperature, seed=2, max_new_tokens=16, top=8)
     context = list(run.prompt.token_ids)
     for step in run.steps:
-        drafted = [token for token in step.tokens if token.q is not None]
+        paths: list[list[int]] = []  # the ids before each token
+        untried = {}
         for i, token in enumerate(step.tokens):
-            before = drafted[: i if token.q is not None else step.accepted]
-            ids = torch.tensor([[*context, *(t.id for t in before)]])
+            above = token.parent
+            paths.append([] if above == -1 else [*paths[above], step.tokens[above].id])
+            ids = torch.tensor([[*context, *paths[i]]])
             p, q = (m._model(input_ids=ids).logits[0, -1] for m in (engine.target, engine.draft_model))
             check_rows(token.top_p, p, temperature)
-            if token.q is not None:
+            if i == step.gamma:
+                continue
+            # Raw rows of one-hot proposals are not listed; siblings are drawn without replacement.
+            if token.top_q is not None and untried.setdefault(above, i) == i:
                 check_rows(token.top_q, q, temperature)
-                assert token.confidence == pytest.approx(float(q.softmax(-1)[token.id]), rel=1e-3)
-                if temperature:
-                    assert token.p == pytest.approx(float((p / temperature).softmax(-1)[token.id]), rel=1e-3, abs=1e-6)
+            softmax = q.softmax(-1)
+            assert token.confidence == pytest.approx(float(softmax[token.id]), rel=1e-3)
+            if temperature:
+                assert token.p == pytest.approx(float((p / temperature).softmax(-1)[token.id]), rel=1e-3, abs=1e-6)
         context += [token.id for token in step.emitted]
 
 
@@ -234,8 +284,8 @@ def test_times_belong_to_what_took_them(monkeypatch):
 
     slow(engine.target, "prefill", 0.05)
     slow(engine.draft_model, "prefill", 0.03)
-    slow(engine.target, "forward", 0.02)
-    slow(engine.draft_model, "forward", 0.01)
+    slow(engine.target, "run", 0.02)
+    slow(engine.draft_model, "run", 0.01)
     run = engine.generate(PROMPT, draft="model", gamma=2, max_new_tokens=4, ignore_eos=True)
     assert run.prefill.target_s >= 0.05
     assert run.prefill.draft_s >= 0.03
@@ -252,35 +302,49 @@ def test_another_seed_gives_another_text():
     assert len(runs) == 5
 
 
-@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("draft", SPECULATIVE)
 def test_emoji_and_cjk_are_never_shown_broken(draft):
     engine = tiny_engine(draft_seed=1)
-    for seed in range(10):
-        run = engine.generate("👩‍🚀 日本語 é", draft=draft, temperature=1.5, seed=seed, max_new_tokens=40, stop=["zz"])
+    for seed in range(3):
+        run = engine.generate("👩‍🚀 日本語 é", draft=draft, temperature=1.5, seed=seed, max_new_tokens=16, stop=["zz"])
         check_counts(run)
         assert run.output.text == engine.text(run.output.token_ids)
         shown = "".join(token.text for step in run.steps for token in step.tokens)
         assert shown.count(REPLACEMENT) == 0 or REPLACEMENT in run.output.text
 
 
-def test_nan_logits_raise_and_the_engine_stays_usable(monkeypatch):
-    engine = tiny_engine()
+@pytest.mark.parametrize("draft", ["none", *SPECULATIVE])
+def test_nan_logits_raise_and_the_engine_stays_usable(draft):
+    """The damage is in the weights' doing, so it is in the cache too; no later run, batch or tree may meet it."""
+    engine = tiny_engine(draft_seed=1)
     expected = plain(engine, max_new_tokens=8).output.token_ids
-    real = engine.target.forward
+    norm, calls = engine.target._model.model.layers[0].input_layernorm, [0]
 
-    def broken(ids):
-        logits = real(ids).clone()
-        if engine.target.length > 20:
-            logits[0, 3] = float("nan")
-        return logits
+    def damaged(module, args, result):
+        calls[0] += 1
+        return result * float("nan") if calls[0] > 5 else result
 
-    monkeypatch.setattr(engine.target, "forward", broken)
-    decoding = engine.stream(PROMPT, draft="ngram", max_new_tokens=60)
+    hook = norm.register_forward_hook(damaged)
+    decoding = engine.stream(PROMPT, draft=draft, max_new_tokens=60, ignore_eos=True)
     with pytest.raises(NumericsError, match="not finite"):
         list(decoding)
     assert decoding.run.output.finish_reason == "error"
-    monkeypatch.undo()
+    hook.remove()
+    for run in engine.generate_batch([PROMPT, [5, 6, 7], PROMPT], draft="tree", max_new_tokens=8)[::2]:
+        assert run.output.token_ids == expected
+    assert engine.generate(PROMPT, draft="pool", max_new_tokens=8).output.token_ids == expected
     assert plain(engine, max_new_tokens=8).output.token_ids == expected
+
+
+def test_nan_logits_of_the_draft_raise_too():
+    engine = tiny_engine(draft_seed=1)
+    norm = engine.draft_model._model.model.norm
+    hook = norm.register_forward_hook(lambda module, args, result: result * float("nan"))
+    for draft in ("model", "tree", "tree-dynamic", "pool"):
+        with pytest.raises(NumericsError, match="not finite"):
+            engine.generate(PROMPT, draft=draft, max_new_tokens=60)
+    hook.remove()
+    assert engine.generate(PROMPT, draft="tree").output.token_ids == plain(engine).output.token_ids
 
 
 def test_acceptance_is_exactly_one_and_exactly_zero():
@@ -291,23 +355,31 @@ def test_acceptance_is_exactly_one_and_exactly_zero():
     assert never.summary.acceptance_rate.value == 0
 
 
-def test_cancelled_between_draft_and_verify_leaves_whole_steps_and_a_usable_engine():
+@pytest.mark.parametrize("draft", ["model", "layer_skip", "tree", "tree-dynamic", "pool"])
+def test_cancelled_between_draft_and_verify_leaves_whole_steps_and_a_usable_engine(draft):
     engine = tiny_engine(draft_seed=1)
-    asked = iter([False] * 7 + [True] * 100)
-    run = engine.generate(PROMPT, draft="model", max_new_tokens=50, cancelled=lambda: next(asked))
+    asked, questions = [0], {"model": 7, "tree": 7, "tree-dynamic": 7, "layer_skip": 6, "pool": 7}
+
+    def cancelled():
+        asked[0] += 1
+        return asked[0] > questions[draft]
+
+    run = engine.generate(PROMPT, draft=draft, max_new_tokens=50, cancelled=cancelled)
     assert run.output.finish_reason == "cancelled"
     assert len(run.steps) == 2
     check_counts(run)
     expected = plain(engine, max_new_tokens=10).output.token_ids
-    assert engine.generate(PROMPT, draft="model", max_new_tokens=10).output.token_ids == expected
+    assert engine.generate(PROMPT, draft=draft, max_new_tokens=10).output.token_ids == expected
 
 
 def test_cancelled_while_a_long_prompt_is_read(monkeypatch):
     monkeypatch.setattr("specviz.engine.model.PREFILL_ROWS", 8)
-    engine = tiny_engine()
+    engine, opened = tiny_engine(), []
+    real = engine.target.open
+    monkeypatch.setattr(engine.target, "open", lambda capacity: opened.append(real(capacity)) or opened[-1])
     asked = iter([False, False] + [True] * 100)
     run = engine.generate([5, 6, 7] * 30, cancelled=lambda: next(asked))
-    assert (run.output.finish_reason, run.steps, engine.target.length) == ("cancelled", [], 16)
+    assert (run.output.finish_reason, run.steps, opened[0].length) == ("cancelled", [], 16)
 
 
 def test_closing_the_iterator_ends_the_run():

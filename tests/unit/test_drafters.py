@@ -3,16 +3,30 @@
 import pytest
 import torch
 
-from specviz.drafters import MAKERS, ModelDrafter, NgramLookup, NgramSmoothed
+from specviz.drafters import MAKERS, Ask, HybridDrafter, ModelDrafter, NgramLookup, NgramSmoothed, OwnContext, Start
+from specviz.drafters.hybrid import TRUSTED_MATCH
 from specviz.drafters.ngram import DISCOUNT
+from specviz.drafters.protocol import drive
 from specviz.engine.model import LanguageModel
+from specviz.engine.noise import UniformNoise
 from specviz.engine.sampling import Warp
 from specviz.settings import DRAFTS, Settings
+from tests.conftest import tiny_engine
 from tests.tiny import VOCAB_SIZE, tiny_model
 
 GREEDY = Warp(Settings.of(temperature=0), 0)
 SAMPLED = Warp(Settings.of(temperature=1), 0)
-U = [0.1, 0.3, 0.5, 0.7, 0.9]
+CPU = torch.device("cpu")
+
+
+def propose(drafter, context, gamma=4, warp=SAMPLED, min_confidence=0.0, seed=0):
+    return drive(drafter.propose(Ask(context, gamma, warp, UniformNoise(seed), min_confidence)))
+
+
+def model_drafter(**options) -> ModelDrafter:
+    lm = LanguageModel(tiny_model("llama", **options), "draft", VOCAB_SIZE)
+    lm.clear(100)
+    return ModelDrafter(OwnContext(lm), CPU)
 
 
 def test_every_draft_type_on_offer_can_be_made():
@@ -21,15 +35,16 @@ def test_every_draft_type_on_offer_can_be_made():
 
 def lookup(context, gamma=4):
     drafter = NgramLookup()
-    drafter.begin(context[:2], 64)
-    return drafter.propose(context, gamma, U, GREEDY)
+    drafter.begin(Start(context[:2], 64))
+    return propose(drafter, context, gamma, GREEDY)
 
 
 def test_lookup_copies_what_followed_the_longest_match():
     # The suffix 1 2 stands twice; 9 1 2 is the longer match, so 5 6 follows rather than the later 7 8.
     proposal = lookup([9, 1, 2, 5, 6, 3, 1, 2, 7, 8, 9, 1, 2], 2)
     assert proposal.ids == [5, 6]
-    assert proposal.q is None
+    assert proposal.q == [None, None]
+    assert proposal.is_chain
     assert proposal.source == ["ngram 3:5"] * 2
 
 
@@ -47,32 +62,33 @@ def test_lookup_without_a_match_proposes_nothing_and_says_so():
     assert "no earlier match" in proposal.note
 
 
-@pytest.mark.parametrize("make", [NgramLookup, lambda: NgramSmoothed(20, torch.device("cpu"))])
+@pytest.mark.parametrize("make", [NgramLookup, lambda: NgramSmoothed(20, CPU)])
 def test_the_index_holds_nothing_of_an_earlier_run(make):
     used, fresh = make(), make()
-    used.begin([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2], 64)
-    used.propose([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3], 3, U, GREEDY)
+    used.begin(Start([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2], 64))
+    propose(used, [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3], 3, GREEDY)
     for drafter in (used, fresh):
-        drafter.begin([1, 2, 3], 64)
-    a, b = (drafter.propose([1, 2, 3, 1, 2], 3, U, SAMPLED) for drafter in (used, fresh))
+        drafter.begin(Start([1, 2, 3], 64))
+    a, b = (propose(drafter, [1, 2, 3, 1, 2], 3, SAMPLED) for drafter in (used, fresh))
     assert a.ids == b.ids
     assert a.source == b.source
 
 
 def test_the_index_grows_as_if_built_at_once():
     context = [1, 2, 3, 1, 2, 4, 1, 2, 3, 5, 1, 2]
-    grown, whole = (NgramSmoothed(8, torch.device("cpu")) for _ in range(2))
-    grown.begin(context[:3], 64)
+    grown, whole = (NgramSmoothed(8, CPU) for _ in range(2))
+    grown.begin(Start(context[:3], 64))
     for end in range(4, len(context) + 1):
-        last = grown.propose(context[:end], 2, U, SAMPLED)
-    whole.begin(context, 64)
-    torch.testing.assert_close(last.q, whole.propose(context, 2, U, SAMPLED).q)
+        last = propose(grown, context[:end], 2, SAMPLED)
+    whole.begin(Start(context, 64))
+    assert last.ids == (other := propose(whole, context, 2, SAMPLED)).ids
+    torch.testing.assert_close(torch.stack(last.q), torch.stack(other.q))
 
 
 def test_smoothed_q_is_interpolated_kneser_ney():
     # a b a b a with a = 0, b = 1: after "b a" and its pads, worked out by hand for the orders that have seen it.
-    drafter = NgramSmoothed(3, torch.device("cpu"))
-    drafter.begin([0, 1, 0, 1, 0], 64)
+    drafter = NgramSmoothed(3, CPU)
+    drafter.begin(Start([0, 1, 0, 1, 0], 64))
     probs, order = drafter._distribution([0, 1, 0, 1, 0])
     # Order 1: distinct left neighbours of a: {pad, b}, of b: {a}.
     base = [(2 - DISCOUNT) / 3 + 2 * DISCOUNT / 3 / 3, (1 - DISCOUNT) / 3 + 2 * DISCOUNT / 3 / 3, 2 * DISCOUNT / 3 / 3]
@@ -86,48 +102,98 @@ def test_smoothed_q_is_interpolated_kneser_ney():
 
 
 def test_smoothed_draws_from_the_q_it_returns_and_covers_the_vocabulary():
-    drafter = NgramSmoothed(50, torch.device("cpu"))
-    drafter.begin([1, 2, 3], 64)
-    proposal = drafter.propose([1, 2, 3], 5, U, SAMPLED)
+    drafter = NgramSmoothed(50, CPU)
+    drafter.begin(Start([1, 2, 3], 64))
+    proposal = propose(drafter, [1, 2, 3], 5, SAMPLED)
     assert len(proposal.ids) == 5
-    assert (proposal.q > 0).all()
-    torch.testing.assert_close(proposal.q.sum(-1), torch.ones(5))
+    q = torch.stack(proposal.q)
+    assert (q > 0).all()
+    torch.testing.assert_close(q.sum(-1), torch.ones(5))
 
 
 @torch.inference_mode()
 def test_the_draft_models_cache_is_a_prefix_of_the_context_whatever_was_accepted():
-    lm = LanguageModel(tiny_model("llama", seed=3), "draft", VOCAB_SIZE)
-    drafter = ModelDrafter(lm, torch.device("cpu"))
-    context = [5, 6, 7]
-    drafter.begin(context, 100)
+    drafter, context = model_drafter(seed=3), [5, 6, 7]
+    drafter.begin(Start(context, 100))
+    cache = drafter._context._cache
     for accepted in (0, 4, 2, 4, 4, 1):
-        proposal = drafter.propose(context, 4, U, SAMPLED)
-        assert lm.length == len(context) + 3  # the last drafted token is not fed until it is known to stay
+        proposal = propose(drafter, context)
+        assert cache.length == len(context) + 3  # the last drafted token is not fed until it is known to stay
         expected = tiny_model("llama", seed=3)(input_ids=torch.tensor([[*context, *proposal.ids[:-1]]])).logits[0, -4:]
-        torch.testing.assert_close(proposal.q, expected.softmax(-1), rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(torch.stack(proposal.q), expected.softmax(-1), rtol=1e-3, atol=1e-5)
         context = [*context, *proposal.ids[:accepted], 9]
 
 
 @torch.inference_mode()
 def test_steps_that_another_drafter_took_do_not_confuse_the_cache():
-    lm = LanguageModel(tiny_model("llama", seed=3), "draft", VOCAB_SIZE)
-    drafter = ModelDrafter(lm, torch.device("cpu"))
-    context = [5, 6, 7]
-    drafter.begin(context, 100)
-    first = drafter.propose(context, 4, U, SAMPLED)
+    drafter, context = model_drafter(seed=3), [5, 6, 7]
+    drafter.begin(Start(context, 100))
+    first = propose(drafter, context)
     # The second drafted token was refused, yet the third happens to stand at its place.
     wrong = (first.ids[1] + 1) % VOCAB_SIZE
     context = [*context, first.ids[0], wrong, first.ids[2], 9, 10]
-    proposal = drafter.propose(context, 1, U, SAMPLED)
-    expected = tiny_model("llama", seed=3)(input_ids=torch.tensor([context])).logits[0, -1:]
-    torch.testing.assert_close(proposal.q, expected.softmax(-1), rtol=1e-3, atol=1e-5)
+    proposal = propose(drafter, context, 1)
+    expected = tiny_model("llama", seed=3)(input_ids=torch.tensor([context])).logits[0, -1]
+    torch.testing.assert_close(proposal.q[0], expected.softmax(-1), rtol=1e-3, atol=1e-5)
 
 
+@torch.inference_mode()
 def test_a_draft_whose_context_is_full_says_so():
-    lm = LanguageModel(tiny_model("llama", max_positions=64), "draft", VOCAB_SIZE)
-    drafter = ModelDrafter(lm, torch.device("cpu"))
-    context = [3] * 62
-    drafter.begin(context, 200)
-    assert len(drafter.propose(context, 8, U * 2, SAMPLED).ids) == 3
-    proposal = drafter.propose([3] * 66, 8, U * 2, SAMPLED)
+    drafter, context = model_drafter(max_positions=64), [3] * 62
+    drafter.begin(Start(context, 200))
+    assert len(propose(drafter, context, 8).ids) == 3
+    proposal = propose(drafter, [3] * 66, 8)
     assert (proposal.ids, proposal.note) == ([], "the draft's context of 64 tokens is full")
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("make", [model_drafter, lambda: NgramSmoothed(300, CPU)])
+def test_drafting_stops_behind_an_unsure_token_and_keeps_it(make):
+    drafters = [make(), make()]
+    for drafter in drafters:
+        drafter.begin(Start([5, 6, 7, 5, 6, 7, 5], 100))
+    whole, stopped = (propose(drafter, [5, 6, 7, 5, 6, 7, 5], 8, min_confidence=at)
+                      for drafter, at in zip(drafters, (0.0, 0.2), strict=True))  # fmt: skip
+    unsure = next(i for i, confidence in enumerate(whole.confidence) if confidence < 0.2)
+    assert unsure < 7
+    assert stopped.ids == whole.ids[: unsure + 1]
+    assert f"confidence {whole.confidence[unsure]:.2f} is below 0.2" in stopped.note
+
+
+@torch.inference_mode()
+def test_hybrid_copies_a_long_match_and_else_asks_the_model():
+    drafter = HybridDrafter(NgramLookup(), model_drafter())
+    drafter.begin(Start([1, 2], 100))
+    copied = propose(drafter, [1, 2, 3, 4, 9, 1, 2, 3], 2)
+    assert (copied.ids, copied.source[0][:5]) == ([4, 9], "ngram")
+    assert TRUSTED_MATCH == 3
+    asked = propose(drafter, [1, 2, 3, 4, 9, 1, 2, 3, 8, 1, 2], 2)  # 1 2 is too short a match
+    assert asked.source == ["model", "model"]
+    assert drafter.params == drafter._model.params > 0
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+def test_a_drafter_says_what_it_is_and_how_wide_it_gets(draft):
+    engine = tiny_engine(draft_seed=1)
+    settings = Settings.of(draft=draft, gamma=5, candidates=3, temperature=1.0)
+    drafter = engine.drafter(draft, settings)
+    assert drafter.type == draft
+    assert (drafter.name is None) == (draft == "none")
+    weights = {"model": engine.draft_model.params, "layer_skip": engine.target.exit(1).params}
+    model = "model" if draft in ("hybrid", "tree", "tree-dynamic", "pool") else draft
+    assert drafter.params == weights.get(model, 0)
+    run = engine.generate([5, 6, 7, 5, 6], draft=draft, gamma=5, candidates=3, temperature=1.0, max_new_tokens=20)
+    assert all(step.gamma <= drafter.width(5) for step in run.steps)
+    assert max(step.gamma for step in run.steps) > (0 if draft != "none" else -1)
+    assert run.draft.type == draft
+
+
+def test_a_pool_is_the_drafters_there_are_one_more_for_each_candidate():
+    names = {n: [m.type for m in tiny_engine(draft_seed=1).drafter("pool", Settings.of(candidates=n)).members]
+             for n in range(1, 5)}  # fmt: skip
+    assert names[4] == ["ngram", "model", "ngram-smoothed", "model"]
+    assert all(names[n] == names[4][:n] for n in names)
+    alone = [m.type for m in tiny_engine().drafter("pool", Settings.of(candidates=4)).members]
+    assert alone == ["ngram", "layer_skip", "ngram-smoothed", "ngram-smoothed"]
+    flat = [m.type for m in tiny_engine(layers=1).drafter("pool", Settings.of(candidates=4)).members]
+    assert flat == ["ngram", "ngram-smoothed", "ngram-smoothed", "ngram-smoothed"]

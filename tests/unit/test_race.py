@@ -10,6 +10,7 @@ from specviz.lab.race import Divergence, Lane, Race, RaceCancelled, Spread, race
 from specviz.settings import Settings
 from specviz.trace import Run
 from tests.conftest import tiny_engine
+from tests.unit.checks import SPECULATIVE
 
 PROMPT = "The target checks what the draft proposes"
 
@@ -74,16 +75,16 @@ def real_margin(engine, context) -> float:
 
 def test_the_first_difference_comes_with_its_margin(monkeypatch):
     engine = tiny_engine()
-    real, pick = engine.target.forward, [0]
+    real = engine.target.run
 
-    def wobbling(ids):
-        logits = real(ids).clone()
-        if engine.target.length >= 50 and len(ids) > 1:  # only passes of several rows go astray
+    def wobbling(passes):
+        (logits,) = real(passes)
+        if passes[0].cache.length >= 50 and len(passes[0].ids) > 1:  # only passes of several rows go astray
+            logits = logits.clone()
             logits[:, 7] += 1e4
-        pick[0] += 1
-        return logits
+        return [logits]
 
-    monkeypatch.setattr(engine.target, "forward", wobbling)
+    monkeypatch.setattr(engine.target, "run", wobbling)
     result = race(engine, PROMPT, rounds=1, draft="ngram-smoothed", max_new_tokens=40, ignore_eos=True)
     difference = result.first_divergence
     plain, draft = (lane.runs[0].output.token_ids for lane in result.lanes)
@@ -157,10 +158,22 @@ def test_a_difference_in_low_precision_is_explained(result):
 
 def test_every_size_of_pass_is_made_before_the_clock_runs(monkeypatch):
     engine, sizes = tiny_engine(), []
-    real = engine.target.forward
-    monkeypatch.setattr(engine.target, "forward", lambda ids: sizes.append(len(ids)) or real(ids))
+    real = engine.target.run
+    monkeypatch.setattr(
+        engine.target, "run", lambda passes: sizes.append([len(one.ids) for one in passes]) or real(passes)
+    )
     race(engine, "abc", rounds=1, draft="ngram", gamma=6, max_new_tokens=2)
-    assert sizes[:2] == [1, 7]
+    assert sizes[:2] == [[1], [7]]
+
+
+@pytest.mark.parametrize("draft", SPECULATIVE)
+def test_every_draft_type_can_race(draft):
+    """Also behind a run that filled the memory, and with the calibration that adaptive gamma asks for."""
+    engine = tiny_engine(draft_seed=1)
+    engine.generate(PROMPT, draft=draft, max_new_tokens=4)
+    result = race(engine, PROMPT, rounds=1, draft=draft, max_new_tokens=6, ignore_eos=True)
+    assert result.same_output is True
+    assert result.lanes[1].runs[0].draft.type == draft
 
 
 def test_penalties_count_in_the_margin():

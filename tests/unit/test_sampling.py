@@ -3,13 +3,14 @@
 import pytest
 import torch
 
-from specviz.engine.sampling import Uniforms, Warp, draw, truncate
+from specviz.engine.sampling import Warp, draw, prefixes, truncate
 from specviz.errors import NumericsError
 from specviz.settings import Settings
 
 
-def warp(logits, context=(), path=(), start=0, prompt_length=0, **settings):
-    return Warp(Settings.of(**settings), prompt_length)(torch.tensor(logits), context, path, start)
+def warp(logits, context=(), paths=None, prompt_length=0, **settings):
+    paths = [()] * len(logits) if paths is None else paths
+    return Warp(Settings.of(**settings), prompt_length)(torch.tensor(logits), context, paths)
 
 
 def test_temperature_zero_is_one_hot_at_the_argmax():
@@ -55,9 +56,34 @@ def test_min_p_cuts_relative_to_the_best():
 
 
 def test_repetition_penalty_sees_prompt_output_and_own_path_only():
-    rows = warp([[2.0, 2.0, -2.0, 2.0]] * 2, context=[0], path=[2, 3], temperature=1.0, repetition_penalty=2.0)
+    rows = warp(
+        [[2.0, 2.0, -2.0, 2.0]] * 3, context=[0], paths=[(), (2,), (3,)], temperature=1.0, repetition_penalty=2.0
+    )
     torch.testing.assert_close(rows[0], torch.tensor([1.0, 2.0, -2.0, 2.0]).softmax(0))
     torch.testing.assert_close(rows[1], torch.tensor([1.0, 2.0, -4.0, 2.0]).softmax(0))
+    torch.testing.assert_close(rows[2], torch.tensor([1.0, 2.0, -2.0, 1.0]).softmax(0))
+
+
+def test_frequency_penalty_counts_the_own_path():
+    rows = warp([[2.0, 2.0, 2.0]] * 2, context=[0], paths=[(1, 1), (2,)], prompt_length=1, frequency_penalty=0.5,
+                temperature=1.0)  # fmt: skip
+    torch.testing.assert_close(rows[0], torch.tensor([2.0, 1.0, 2.0]).softmax(0))
+    torch.testing.assert_close(rows[1], torch.tensor([2.0, 2.0, 1.5]).softmax(0))
+
+
+def test_the_rows_of_a_chain_have_seen_its_prefixes():
+    assert [list(path) for path in prefixes([4, 5])] == [[], [4], [4, 5]]
+
+
+def test_precision_is_float32_unless_the_logits_are_float64():
+    for given, made in (
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+    ):
+        probs = Warp(Settings.of(temperature=0.8, top_p=0.9), 0)(torch.randn(2, 9).to(given), [1], [(), (2,)])
+        assert probs.dtype == made
+        torch.testing.assert_close(probs.sum(-1), torch.ones(2, dtype=made))
 
 
 def test_frequency_penalty_counts_output_only():
@@ -78,10 +104,3 @@ def test_logits_that_are_not_finite_raise(bad):
 def test_draw_inverts_the_cumulative_weights_and_never_hits_a_zero():
     weights = torch.tensor([0.0, 2.0, 0.0, 6.0, 0.0])
     assert [draw(weights, u) for u in (2**-53, 0.2, 0.26, 1 - 2**-53)] == [1, 1, 3, 3]
-
-
-def test_uniforms_repeat_with_the_seed_and_lie_inside():
-    a, b = Uniforms(42), Uniforms(42)
-    assert [a.step(3) for _ in range(5)] == [b.step(3) for _ in range(5)]
-    assert all(0 < u < 1 for u in a.step(1000)[0])
-    assert Uniforms(1).step(2) != Uniforms(2).step(2)

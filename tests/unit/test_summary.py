@@ -2,8 +2,8 @@
 
 import pytest
 
-from specviz.summary import summarise, wilson
-from specviz.trace import Step, Token
+from specviz.summary import drafted_depth, expected_tokens, summarise, wilson
+from specviz.trace import Calibration, Step, Token
 
 
 def step(fates: str, index: int = 0, t_end: float = 1.0) -> Step:
@@ -65,3 +65,52 @@ def test_intervals_hold_their_value_and_stay_inside():
     assert wilson(0, 10)[1] > 0.2
     assert wilson(10, 10)[1] == pytest.approx(1)
     assert wilson(0, 0) == (None, None)
+
+
+def tree(*nodes: tuple[str, int], own: str | None = None, index: int = 0) -> Step:
+    """A step whose tokens are (fate, parent), the target's own behind the last accepted one."""
+    tokens = [Token(0, i, "", fate, parent, overlap=0.25 + i / 8) for i, (fate, parent) in enumerate(nodes)]
+    if own:
+        path = [i for i, (fate, _) in enumerate(nodes) if fate == "accepted"]
+        tokens.append(Token(0, 99, "", own, path[-1] if path else -1))
+    return Step(index, 0, 1.0, 0, 0, 0, len(nodes), "tree", 0, 0, tokens=tokens)
+
+
+def test_a_tree_level_counts_once_and_its_overlap_is_that_of_the_first_sibling():
+    steps = [
+        tree(("rejected", -1), ("accepted", -1), ("discarded", 0), ("rejected", 1), ("rejected", 1), own="resampled"),
+        tree(("accepted", -1), ("discarded", -1), ("accepted", 0), own="bonus", index=1),
+    ]
+    summary = summarise(steps)
+    assert (summary.tokens, summary.steps) == (5, 2)
+    assert summary.acceptance_rate.value == pytest.approx(3 / 4)
+    assert summary.alpha == pytest.approx((0.25 + (0.25 + 3 / 8) + 0.25 + (0.25 + 2 / 8)) / 4)
+    first, second = summary.by_position
+    assert (first.proposed, first.tested, first.accepted) == (2, 2, 2)
+    assert (second.proposed, second.tested, second.accepted) == (2, 2, 1)
+    assert drafted_depth(steps[0]) == 2
+
+
+def test_a_tree_behind_the_cut_is_in_no_rate():
+    step_ = tree(("rejected", -1), ("accepted", -1), ("trimmed", 1), ("trimmed", 0))
+    summary = summarise([step_])
+    assert summary.acceptance_rate.value == 1
+    assert [row.proposed for row in summary.by_position] == [1, 0]
+
+
+def test_the_prediction_is_theory_with_measured_costs():
+    calibration = Calibration(c=0.1, v=[1.0, 1.1, 1.2, 1.5], h=0.2, h0=0.05, unit_s=0.01)
+    steps = [step("aab"), step("rdc", 1)]  # alpha 0.5 at every tested place
+    predicted = summarise(steps, calibration).predicted
+    per_step = 1 + 0.5 + 0.25
+    assert predicted["speedup"] == pytest.approx(1.05 * per_step / (2 * 0.1 + 1.2 + 0.2))
+    assert (predicted["alpha"], predicted["v"], predicted["c"], predicted["h"]) == (0.5, pytest.approx(1.2), 0.1, 0.2)
+    assert summarise([step("s")], calibration).predicted is None
+    assert summarise(steps).predicted is None
+
+
+def test_expected_tokens_of_a_step():
+    assert expected_tokens(0.5, 2) == pytest.approx(1.75)
+    assert expected_tokens(1.0, 3) == 4
+    assert expected_tokens(0.0, 3) == 1
+    assert expected_tokens(0.7, 0) == pytest.approx(1)

@@ -5,17 +5,17 @@ import json
 
 import pytest
 
-from specviz.trace import Run
+from specviz.trace import Calibration, Run
 from tests.conftest import tiny_engine
 
 #: DESIGN.md §3, the contract: what every reader of a trace may count on.
 RUN = {"schema", "id", "created_at", "app_version", "device", "target", "draft", "settings", "prompt", "prefill",
-       "steps", "output", "summary"}  # fmt: skip
+       "steps", "output", "summary", "calibration"}  # fmt: skip
 STEP = {"index", "t_start", "t_end", "draft_s", "verify_s", "host_s", "gamma", "draft", "cache_before", "cache_after",
         "note", "tokens"}  # fmt: skip
 TOKEN = {"position", "id", "text", "fate", "parent", "p", "q", "u", "accept_prob", "overlap", "confidence", "source",
          "top_p", "top_q", "residual"}  # fmt: skip
-SETTINGS = {"draft", "gamma", "adaptive", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
+SETTINGS = {"draft", "gamma", "adaptive", "min_confidence", "candidates", "exit_layer", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
             "frequency_penalty", "logit_bias", "seed", "max_new_tokens", "verify", "chat", "ignore_eos", "stop",
             "eos_token_id"}  # fmt: skip
 
@@ -37,6 +37,25 @@ def test_every_field_of_the_contract_is_there_and_no_other(run):
     assert all(token.keys() == TOKEN for step in data["steps"] for token in step["tokens"])
     assert data["summary"].keys() == {"tokens", "steps", "tokens_per_step", "tokens_per_second", "acceptance_rate",
                                       "alpha", "by_position", "predicted"}  # fmt: skip
+
+
+def test_a_run_that_adapts_holds_its_calibration_and_its_prediction():
+    calibration = Calibration(c=0.1, v=[1.0, 1.1, 1.2], h=0.05, h0=0.02, unit_s=0.001)
+    run = tiny_engine(draft_seed=0).generate(
+        "a", draft="model", adaptive=True, calibration=calibration, max_new_tokens=9
+    )
+    assert run.calibration == calibration
+    assert Run.from_json(run.to_json()) == run
+    assert json.loads(run.to_json())["calibration"].keys() == {"c", "v", "h", "h0", "unit_s"}
+    assert run.summary.predicted.keys() == {"alpha", "c", "v", "h", "h0", "speedup"}
+
+
+def test_a_modelled_step_costs_its_drafts_its_rows_and_the_host():
+    calibration = Calibration(c=0.5, v=[1.0, 1.25, 2.0], h=0.125, h0=0.0625, unit_s=1.0)
+    assert calibration.step(0) == 1.0625
+    assert calibration.step(1) == 0.5 + 1.25 + 0.125
+    assert calibration.step(1, 2) == 0.5 + 2.0 + 0.125  # two nodes side by side
+    assert calibration.step(2, 9) == 1.0 + 2.0 + 0.125  # beyond what was timed: the largest
 
 
 def test_top_rows_hold_id_text_prob_and_raw_prob(run):

@@ -14,7 +14,20 @@ import gradio as gr
 STATIC = Path(__file__).resolve().parents[1] / "static"
 
 #: In the order they depend on one another.
-SCRIPTS = ("base", "player", "tokens", "explain", "card", "charts", "pane", "run", "race", "status", "controls")
+SCRIPTS = (
+    "base",
+    "steps",
+    "player",
+    "tokens",
+    "explain",
+    "card",
+    "charts",
+    "pane",
+    "run",
+    "race",
+    "status",
+    "controls",
+)
 
 
 def _mount(function: str) -> str:
@@ -71,6 +84,13 @@ class RaceView(_Static):
 
     template = _template("race")
     mount = "mountRace"
+
+
+class ProofView(_Static):
+    """One proof; value: the text of a specviz.ui.feed.Feed."""
+
+    template = _template("proof")
+    mount = "mountProof"
 
 
 class Fold(_Static):

@@ -18,16 +18,16 @@
     resampled: "the target's correction",
     bonus: "the target's extra token",
     sampled: "drawn by the target alone",
-    discarded: "drafted, never tested",
+    discarded: "drafted and not used",
     trimmed: "behind the end",
   };
   sv.FATE_SENTENCES = {
     accepted: "The draft proposed it, the target tested it and it was kept: part of the answer.",
     rejected: "The draft proposed it and the target refused it: not part of the answer.",
     resampled: "What the target wrote in the place of a refused token.",
-    bonus: "Every proposed token of the step was kept, so the same pass gave one more.",
+    bonus: "The draft was kept to its end, so the same pass gave one more.",
     sampled: "Nothing was proposed in this step; the target wrote one token, as in plain decoding.",
-    discarded: "Proposed behind a refused token, so never tested. It counts in no rate.",
+    discarded: "Proposed behind a refused token or on a branch not taken. It counts in no rate.",
     trimmed: "Behind the end of the answer or its length limit: cut off, and in no rate.",
   };
   sv.DRAFT_NAMES = {
@@ -35,7 +35,13 @@
     ngram: "N-gram lookup",
     "ngram-smoothed": "Smoothed n-gram",
     model: "Draft model",
+    layer_skip: "Layer skipping",
+    hybrid: "Hybrid",
+    tree: "Static tree",
+    "tree-dynamic": "Dynamic tree",
+    pool: "Pool of drafts",
   };
+  sv.RULE_NAMES = { rejection: "Rejection", block: "Block", coupled: "Coupled" };
   sv.draftName = (type) => sv.DRAFT_NAMES[type] || String(type);
 
   sv.number = function (value, digits) {

@@ -58,11 +58,11 @@
       node.classList.add("sv-shown");
       this.root.replaceChildren(...this._parts(this.lookup(Number(node.dataset.step), Number(node.dataset.token))));
       this.root.hidden = false;
-      this._place(node);
+      this._settle(node);
     }
 
     // Under the token where there is room, else over it; on a narrow screen CSS docks it to the bottom edge.
-    _place(node) {
+    _settle(node) {
       if (!this.root.offsetParent) {
         // Docked by CSS: only see to it that the card does not cover its own token.
         const top = node.getBoundingClientRect().top;
@@ -83,14 +83,15 @@
     _parts({ step, token, run }) {
       const head = sv.el("div", "sv-card-head");
       head.append(sv.el("span", `sv-tok sv-${token.fate}`, sv.visible(token.text)), sv.el("strong", "", token.fate), sv.el("span", "sv-dim", sv.FATE_WORDS[token.fate]));
-      const parts = [head, sv.el("p", "sv-why", sv.why(token, step, run)), this._test(token, Number(run.settings.temperature) === 0), this._facts(step, token)];
+      const parts = [head, sv.el("p", "sv-why", sv.why(token, step, run)), this._test(token, run.settings), this._facts(step, token, run)];
       const bars = this._bars(token);
       if (bars) parts.push(bars);
       return parts.filter(Boolean);
     }
 
     // p and q as bars, and u as a needle against the accepted share; at temperature 0 p is 0 or 1 and u decides nothing.
-    _test(token, greedy) {
+    _test(token, { temperature, verify }) {
+      const greedy = Number(temperature) === 0;
       const box = sv.el("div", "sv-test");
       const bar = (name, value, kind) => {
         const fill = sv.el("span", `sv-bar-fill sv-bar-${kind}`);
@@ -103,18 +104,18 @@
       if (token.p !== null) bar(greedy ? "p at T=0" : "p target", token.p, "p");
       if (token.q !== null) bar("q draft", token.q, "q");
       if (token.accept_prob !== null) {
-        const track = bar("accept", token.accept_prob, "accept");
+        const track = bar({ block: "h of block", coupled: "agree" }[verify] || "accept", token.accept_prob, "accept");
         if (token.u !== null && !greedy) {
           const needle = sv.el("span", "sv-needle");
           needle.style.left = `${token.u * 100}%`;
           track.append(needle);
-          box.append(sv.el("span", "sv-bar-name", "u drawn"), sv.el("span", "sv-dim sv-u", token.u < token.accept_prob ? "below accept" : "above accept"), sv.el("span", "sv-bar-value", sv.prob(token.u)));
+          box.append(sv.el("span", "sv-bar-name", "u drawn"), sv.el("span", "sv-dim sv-u", `${token.u < token.accept_prob ? "below" : "above"} ${verify === "block" ? "h" : "accept"}`), sv.el("span", "sv-bar-value", sv.prob(token.u)));
         }
       }
       return box.childElementCount ? box : null;
     }
 
-    _facts(step, token) {
+    _facts(step, token, run) {
       const facts = sv.el("dl", "sv-facts");
       const fact = (name, value) => {
         if (value === null || value === undefined) return;
@@ -122,15 +123,31 @@
         pair.append(sv.el("dt", "", name), sv.el("dd", "", value));
         facts.append(pair);
       };
-      const other = token.fate === "rejected" ? sv.replacement(step) : token.fate === "resampled" ? sv.refused(step) : null;
-      if (other) fact(token.fate === "rejected" ? "replaced by" : "in place of", sv.quote(other.text));
+      const refused = sv.OWN.has(token.fate) ? sv.refusedAt(step, token) : [];
+      const output = token.fate === "rejected" ? sv.outputAt(step, token) : null;
+      if (output) fact("replaced by", sv.quote(output.text));
+      if (refused.length) fact("in place of", refused.map((other) => sv.quote(other.text)).join(", "));
       if (token.overlap !== null) fact("overlap Σ min(p, q)", sv.prob(token.overlap));
       if (token.confidence !== null) fact("draft confidence", sv.prob(token.confidence));
       fact("position", String(token.position));
-      fact("step", token.q === null ? `${step.index + 1}` : `${step.index + 1}, draft ${sv.depth(step, token) + 1} of ${step.gamma}`);
+      fact("step", String(step.index + 1));
+      if (!sv.OWN.has(token.fate)) fact("in the draft", this._place(step, token));
+      if (step.draft !== run.settings.draft) fact("draft type", sv.draftName(step.draft));
       fact("source", token.source);
       fact("token id", String(token.id));
+      if (step.note && token.fate !== "sampled") {
+        fact("about this step", step.note);
+        facts.lastChild.classList.add("sv-fact-wide");
+      }
       return facts;
+    }
+
+    // Where it stands among what was drafted.
+    _place(step, token) {
+      const depth = sv.depth(step, token) + 1;
+      if (!sv.branches(step)) return `${depth} of ${step.gamma}`;
+      const siblings = sv.siblings(step, token);
+      return `child ${siblings.indexOf(token) + 1} of ${siblings.length} at depth ${depth}`;
     }
 
     _bars(token) {

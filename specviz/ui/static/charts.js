@@ -97,12 +97,11 @@
       for (let i = from; i < to; i++) {
         const now = this.tally.at(i + 1);
         const before = this.tally.at(i);
-        const tested = now.accepted + now.rejected;
         x.push(i + 1);
         columns[0].push(now.accepted - before.accepted);
         columns[1].push(now.rejected - before.rejected);
         columns[2].push(now.discarded - before.discarded);
-        columns[3].push(tested ? now.accepted / tested : null);
+        columns[3].push(now.levels ? now.held / now.levels : null);
       }
       return { x, columns };
     }

@@ -20,6 +20,7 @@
     const off = host.querySelector(".sv-choice-off");
     const name = props.name;
     const choices = new Map();
+    let chosen = props.value;
     let looked = null;
 
     function build() {
@@ -53,7 +54,8 @@
       const row = sv.el("div", "sv-choice-row");
       row.append(label, about);
       input.addEventListener("change", () => {
-        props.value = word.value;
+        props.value = chosen = word.value;
+        draw();
         trigger("pick");
       });
       label.addEventListener("pointerenter", () => look(word.value));
@@ -75,7 +77,7 @@
     }
 
     function tell() {
-      const shown = choices.get(looked) || choices.get(props.value);
+      const shown = choices.get(looked) || choices.get(chosen);
       if (!shown) return;
       note.replaceChildren(sv.el("b", "", shown.word.name), ` ${why(shown) || shown.word.sentence}`);
     }
@@ -85,14 +87,14 @@
       for (const one of choices.values()) {
         const reason = why(one);
         one.input.disabled = reason !== null;
-        one.input.checked = props.value === one.word.value;
+        one.input.checked = chosen === one.word.value;
         one.label.classList.toggle("sv-off", reason !== null);
         one.about.textContent = reason || one.word.sentence;
         if (reason && !one.word.clash?.quiet) reasons.set(reason, [...(reasons.get(reason) || []), one.word.name]);
       }
       off.replaceChildren(...[...reasons].map(([reason, names]) => sv.el("span", "", `${names.join(", ")}: ${reason}`)));
       tell();
-      choose(name, props.value);
+      choose(name, chosen);
       if (props.needs !== "{}") quieten();
     }
 
@@ -100,7 +102,7 @@
     function quieten() {
       const noModel = Boolean(JSON.parse(props.reasons || "{}").model);
       for (const [id, need] of Object.entries(JSON.parse(props.needs))) {
-        const used = need.types.includes(props.value) || (noModel && need.without_model.includes(props.value));
+        const used = need.types.includes(chosen) || (noModel && need.without_model.includes(chosen));
         const control = document.getElementById(id);
         if (!control || control.inert === !used) continue;
         control.inert = !used;
@@ -109,7 +111,10 @@
     }
 
     build();
-    watch(["value", "reasons"], draw);
+    watch(["value", "reasons"], () => {
+      chosen = props.value;
+      draw();
+    });
     document.addEventListener("sv-choice", draw);
     // Gradio makes what stands in a closed accordion when it is opened.
     const knobs = element.closest(".sv-knobs");

@@ -12,6 +12,8 @@
     error: "The run ended with an error.",
   };
 
+  const TREES = new Set(["tree", "tree-dynamic", "pool"]);
+
   class RunView extends sv.Pane {
     constructor(root) {
       super(root);
@@ -73,14 +75,16 @@
       this.player.pause();
       this._reset();
       this.run = run;
+      this.unit = TREES.has(run.settings.draft) ? "levels" : "tested";
       this.root.classList.toggle("sv-is-recorded", this.recorded);
       this.root.classList.add("sv-has-run");
       this.part("prompt").textContent = run.prompt.text;
       this.part("what").textContent = [
         run.target.name,
-        sv.draftName(run.settings.draft) + (run.settings.gamma ? `, gamma ${run.settings.gamma}` : ""),
+        this._drafting(run.settings),
+        run.settings.verify === "rejection" ? null : `rule ${sv.RULE_NAMES[run.settings.verify].toLowerCase()}`,
         `temperature ${run.settings.temperature}`,
-      ].join(" · ");
+      ].filter(Boolean).join(" · ");
       this._origin(run.device, run.created_at);
       this.part("chart-position").parentElement.classList.add("sv-chart-empty");
       if (this.recorded) {
@@ -90,6 +94,13 @@
         this._state("running", `Running on ${run.device.name}…`);
         this.player.startLive();
       }
+    }
+
+    _drafting({ draft, gamma, adaptive, candidates }) {
+      const parts = [sv.draftName(draft)];
+      if (gamma) parts.push(adaptive ? `gamma up to ${gamma}, adaptive` : `gamma ${gamma}`);
+      if (TREES.has(draft)) parts.push(sv.plural(candidates, "candidate"));
+      return parts.join(", ");
     }
 
     _on_step({ step }) {
@@ -136,11 +147,10 @@
         if (this.counts[fate].textContent !== text) this.counts[fate].textContent = text;
       }
       const whole = this.end && count === this.steps.length ? this.end.summary : null;
-      const tested = row.accepted + row.rejected;
-      const rate = whole ? whole.acceptance_rate : { value: tested ? row.accepted / tested : null, low: null, high: null };
-      this._figure("speed", sv.number(whole ? whole.tokens_per_second : row.time ? row.tokens / row.time : null, 1), `${sv.plural(row.tokens, "token")} in ${sv.seconds(row.time)}, prompt reading apart`);
+      const rate = whole ? whole.acceptance_rate : { value: row.levels ? row.held / row.levels : null, low: null, high: null };
+      this._figure("speed", sv.number(whole ? whole.tokens_per_second : row.time ? row.tokens / row.time : null, 1), `${sv.plural(row.tokens, "token")} in ${sv.seconds(row.time)}, prompt apart`);
       this._figure("perpass", sv.number(whole ? whole.tokens_per_step : row.steps ? row.tokens / row.steps : null, 2), `${sv.plural(row.tokens, "token")}, ${sv.plural(row.steps, "target pass")}`);
-      const note = rate.value === null ? "nothing drafted was tested" : rate.low === null ? `${row.accepted} of ${tested} tested, so far` : `${row.accepted} of ${tested} tested; 95 %: ${sv.percent(rate.low)} to ${sv.percent(rate.high)}`;
+      const note = rate.value === null ? "nothing drafted was tested" : rate.low === null ? `${row.held} of ${row.levels} ${this.unit}, so far` : `${row.held} of ${row.levels} ${this.unit}; 95 %: ${sv.percent(rate.low)} to ${sv.percent(rate.high)}`;
       this._figure("rate", sv.percent(rate.value), note);
     }
 

@@ -30,23 +30,45 @@
     flush();
   }
 
-  // Kept tokens, then the refused one (with what stood behind it), then what the target put there.
   function tokenNode(token, stepIndex, tokenIndex, focusable) {
     const node = sv.el("span", `sv-tok sv-${token.fate}`);
+    node.dataset.token = tokenIndex;
     if (focusable) {
       node.setAttribute("role", "button");
       node.tabIndex = -1;
       node.dataset.step = stepIndex;
-      node.dataset.token = tokenIndex;
       node.setAttribute("aria-label", `${sv.visible(token.text)}, ${token.fate}`);
     }
     fillText(node, token.text);
     return node;
   }
 
-  sv.stepNode = function (step, stepIndex, focusable) {
+  // A step's tokens are a tree. Along the kept path each token stands behind the siblings that were not taken: the
+  // refused ones, then those never tried, each with what was drafted behind it, as one branch.
+  sv.stepNode = function (step, stepIndex, focusable, mark) {
     const group = sv.el("span", "sv-step");
-    step.tokens.forEach((token, index) => group.append(tokenNode(token, stepIndex, index, focusable)));
+    if (mark) group.dataset.change = mark;
+    const draw = (index, host) => host.append(tokenNode(step.tokens[index], stepIndex, index, focusable));
+    const branch = (index, host) => {
+      draw(index, host);
+      for (const child of sv.children(step, index)) branch(child, host);
+    };
+    let at = -1;
+    while (at !== null) {
+      let next = null;
+      for (const index of sv.children(step, at)) {
+        const { fate } = step.tokens[index];
+        if (sv.EMITTED.has(fate)) {
+          draw(index, group);
+          next = index;
+          continue;
+        }
+        const box = sv.el("span", fate === "rejected" ? "sv-branch" : "sv-branch sv-ghost");
+        branch(index, box);
+        group.append(box);
+      }
+      at = next;
+    }
     return group;
   };
 
@@ -74,7 +96,7 @@
       if (count > this.shown) {
         const fragment = document.createDocumentFragment();
         for (let i = this.shown; i < count; i++) {
-          this.groups[i] = this.groups[i] || sv.stepNode(steps[i], i, this.focusable);
+          this.groups[i] = this.groups[i] || this._group(steps, i);
           fragment.append(this.groups[i]);
         }
         this.host.append(fragment);
@@ -86,14 +108,18 @@
       if (this.focusable && !(this.active && this.active.isConnected)) this._makeActive(this.host.querySelector(".sv-tok"));
     }
 
+    _group(steps, i) {
+      return sv.stepNode(steps[i], i, this.focusable, this.focusable ? sv.changeAt(steps[i], steps[i - 1]) : null);
+    }
+
     // The last emitted token ended the text: say so instead of showing an empty mark.
     markEnd(steps) {
       for (let s = steps.length - 1; s >= 0; s--) {
         for (let i = steps[s].tokens.length - 1; i >= 0; i--) {
           const token = steps[s].tokens[i];
           if (!sv.EMITTED.has(token.fate)) continue;
-          this.groups[s] = this.groups[s] || sv.stepNode(steps[s], s, this.focusable);
-          if (token.text === "") this.groups[s].children[i].classList.add("sv-eos");
+          this.groups[s] = this.groups[s] || this._group(steps, s);
+          if (token.text === "") this.groups[s].querySelector(`[data-token="${i}"]`).classList.add("sv-eos");
           return;
         }
       }
@@ -146,7 +172,7 @@
   // Running counts after every step, so that a scrubbed view knows its figures without counting again.
   sv.Tally = class Tally {
     constructor() {
-      const zero = { tokens: 0, steps: 0, time: 0 };
+      const zero = { tokens: 0, steps: 0, time: 0, levels: 0, held: 0 };
       for (const fate of sv.FATES) zero[fate] = 0;
       this.rows = [zero];
     }
@@ -157,6 +183,9 @@
         row[token.fate] += 1;
         if (sv.EMITTED.has(token.fate)) row.tokens += 1;
       }
+      const levels = sv.levels(step);
+      row.levels += levels.tested;
+      row.held += levels.accepted;
       row.steps += 1;
       row.time = step.t_end;
       this.rows.push(row);

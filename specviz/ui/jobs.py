@@ -1,0 +1,70 @@
+"""A job of a page (run, race or proof) as updates of its components: one at a time, ended by Stop or by leaving.
+
+Held by tests/browser/test_page.py::test_stop_and_restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from specviz.ui.feed import Feed
+from specviz.ui.pages import Pages
+
+QUIET = {"show_progress": "hidden", "api_visibility": "private"}
+FREE = {"queue": False, **QUIET}
+# No limit here: the host itself lets one job at a time onto the device and tells the others their place.
+JOB = {"concurrency_limit": None, **QUIET}
+
+Event = dict[str, Any]
+
+
+@dataclass
+class Buttons:
+    """What begins and ends jobs."""
+
+    run: gr.Button
+    race: gr.Button
+    prove: gr.Button
+    stop: gr.Button
+
+    @property
+    def all(self) -> list[gr.Button]:
+        return [self.run, self.race, self.prove, self.stop]
+
+
+def as_alone(event: Event) -> list[Event]:
+    """An event that brings nothing along."""
+    return [event]
+
+
+def stream(
+    pages: Pages,
+    request: gr.Request,
+    start: Callable[[Any], Iterator[list[Event]]],
+    extend: Callable[[Event], list[Event]] = as_alone,
+) -> Iterator[list[Any]]:
+    """One job as updates of [view, *Buttons.all]; the buttons are touched once, the view's text only grows.
+
+    Args:
+        start: begins the job with the page's session.
+        extend: what an event is sent as, itself included.
+    """
+    page = pages.of(request.session_hash)
+    number = page.next_number()
+    feed = Feed(number)
+    yield [feed.text, *_states(busy=True)]
+    for batch in page.batches(number, start(page.session)):
+        yield [feed.add(*(line for event in batch for line in extend(event))), *[gr.skip()] * 4]
+
+
+def idle() -> list[Any]:
+    """Updates of `Buttons.all` once nothing is going on."""
+    return _states(busy=False)
+
+
+def _states(busy: bool) -> list[Any]:
+    return [*[gr.update(interactive=not busy)] * 3, gr.update(interactive=busy)]
