@@ -46,8 +46,8 @@ class Settings:
     `gamma` is how many tokens deep a step drafts, unless the draft has nothing to say or the context ends; when
     `adaptive`, the most it may choose. A draft stops behind a token whose own confidence is below `min_confidence`.
     `candidates` is the number of drafters in a pool and of children of a tree's node. `exit_layer` is where
-    `layer_skip` leaves the target, 0 for half its layers. `verify` names the acceptance rule. `top_k` 0, `top_p` 1, `min_p` 0, `repetition_penalty` 1 and
-    `frequency_penalty` 0 are off.
+    `layer_skip` leaves the target, 0 for half its layers. `verify` names the acceptance rule. `top_k` 0, `top_p` 1,
+    `min_p` 0, `repetition_penalty` 1 and `frequency_penalty` 0 are off.
     """
 
     draft: str = "ngram"

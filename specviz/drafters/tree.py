@@ -112,8 +112,8 @@ class StaticTree(_TreeDrafter):
     """A tree whose shape is fixed beforehand: the budget goes to the places with the largest product of rank priors.
 
     Children are drawn without replacement, each from the draft's distribution renormalised over what is left, and
-    keep the order drawn (SpecInfer: Miao et al. 2023, §4; Chen et al. 2024, Sequoia, §3.2). Where the distribution is one-hot (temperature 0)
-    there is nothing to draw and the children are the likeliest tokens.
+    keep the order drawn (SpecInfer: Miao et al. 2023, §4; Chen et al. 2024, Sequoia, §3.2). Where the distribution is
+    one-hot (temperature 0) there is nothing to draw and the children are the likeliest tokens.
     """
 
     type = "tree"

@@ -25,7 +25,7 @@ from specviz.engine.record import StepRecorder
 from specviz.engine.sampling import Warp
 from specviz.engine.text import StopTexts, TextStream
 from specviz.engine.verify import Rule, Verdict
-from specviz.errors import SpecvizError
+from specviz.errors import SettingsError, SpecvizError
 from specviz.settings import Settings
 from specviz.summary import summarise
 from specviz.trace import Run, Step
@@ -75,6 +75,7 @@ class Decoding:
         self.run = run
         self._settings, self._parts = settings, parts
         self._drafter, self._next_drafter = parts.drafter, None
+        self._begun: dict[str, Drafter] = {}  # by type: one that comes back catches up and needs no new memory
         self._context = list(run.prompt.token_ids)
         self._warp = Warp(settings, len(self._context))
         self._text = TextStream(parts.decode)
@@ -100,9 +101,11 @@ class Decoding:
         """Let another draft type propose from the next step on; the trace says so.
 
         Raises:
-            SettingsError: it cannot be used here.
+            SettingsError: it cannot be used here, or the run was begun as plain decoding.
         """
-        self._next_drafter = self._parts.drafter_of(draft)
+        if not self._settings.gamma:
+            raise SettingsError("This run was begun as plain decoding, with gamma 0: begin it with a draft type.")
+        self._next_drafter = self._begun.get(draft) or self._parts.drafter_of(draft)
 
     def close(self) -> None:
         """End the run here; what was decoded stays in `run`."""
@@ -160,6 +163,7 @@ class Decoding:
         self.run.prefill.target_s, self.run.prefill.draft_s = middle - start, self._zero - middle
 
     def _begin_drafter(self) -> None:
+        self._begun[self._drafter.type] = self._drafter
         self._drafter.begin(Start(self._context, self.capacity, self._cache, self._parts.cancelled))
 
     def _step(self) -> Passes[Step | None]:
@@ -225,11 +229,12 @@ class Decoding:
 
     def _change_drafter(self) -> str | None:
         """Put in the drafter that `swap` left; the note for the trace."""
-        if self._next_drafter is None:
+        if self._next_drafter in (None, self._drafter):
             return None
         note = f"draft changed from {self._drafter.type} to {self._next_drafter.type}"
         self._drafter, self._next_drafter = self._next_drafter, None
-        self._begin_drafter()
+        if self._drafter.type not in self._begun:
+            self._begin_drafter()
         return note
 
     def _learn(self, proposal: Proposal, verdict: Verdict, emitted: int) -> None:

@@ -42,8 +42,8 @@ class Engine:
         draft_unavailable: the sentence that says why there is no draft model.
         eos_token_ids: the ids that end a run unless asked otherwise; default: the tokenizer's own.
 
-    `makers`, `rules` and `noise_of` are how drafters, acceptance rules and noise are made; `specviz.lab.proof` puts wrong
-    ones in their place to show what goes wrong.
+    `makers`, `rules` and `noise_of` are how drafters, acceptance rules and noise are made; `specviz.lab.proof` puts
+    wrong ones in their place to show what goes wrong.
     """
 
     def __init__(

@@ -220,6 +220,8 @@ def _genealogy(links: Sequence[int], count: int, parents: Sequence[int] | None) 
 def _windows(config: object) -> str | None:
     """What is said of layers that do not attend to the whole past; None when there are none."""
     kinds = {*(getattr(config, "layer_types", None) or ()), *(getattr(config, "attention_layers", None) or ())}
+    if not kinds and getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
+        kinds = {"sliding"}
     odd = sorted(kinds - {"full_attention", "global"})
     return " and ".join(odd) + " attention" if odd else None
 

@@ -218,7 +218,7 @@ def _ratio(p: float, q: float) -> float:
 
 
 def _agreement(p: Tensor, q: Tensor | None, token: int) -> float:
-    """Chance that the target's race is won by `token` given that the draft's was: 1 / sum of max(p_y q_x / p_x, q_y)."""
+    """Chance that `token` wins the target's race given that it won the draft's: 1 / sum of max(p_y q_x / p_x, q_y)."""
     if q is None or p[token] <= 0:
         return float(p[token])
     return float(1 / torch.maximum(p * (q[token] / p[token]), q).sum())

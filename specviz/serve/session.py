@@ -66,25 +66,12 @@ class Session:
         swaps: Swaps[str] = queue.SimpleQueue()
 
         def work(emit: Emit, stop: threading.Event) -> None:
-            engine = self._host.engine(dtype, _loading(emit))
-            steps: list[Step] = []
-            ended = False
-            for item in on_device(decode, engine, prompt, {**settings, "top": TOP}, stop, here={"swaps": swaps}):
-                if isinstance(item, Step):
-                    steps.append(item)
-                    emit({"type": "step", "step": item})
-                elif isinstance(item, SwapRefused):
-                    emit({"type": "swap_refused", "message": item.message})
-                elif item.output.finish_reason is None:
-                    emit({"type": "run", "run": _header(item)})
-                else:
-                    ended = True
-                    emit({"type": "end", "output": item.output, "summary": item.summary})
-            if not ended:  # stopped across a process boundary: the whole run stayed there
-                tokens = [token for step in steps for token in step.emitted]
-                text = "".join(token.text for token in tokens)
-                output = Output([token.id for token in tokens], text, "cancelled")
-                emit({"type": "end", "output": output, "summary": summarise(steps)})
+            try:
+                engine = self._host.engine(dtype, _loading(emit))
+                _emit_run(emit, on_device(decode, engine, prompt, {**settings, "top": TOP}, stop, {"swaps": swaps}))
+            finally:
+                if self._swaps is swaps:  # nobody reads them any more
+                    self._swaps = None
 
         batches = self._stream(work)
         self._swaps = swaps
@@ -202,6 +189,28 @@ def decode(
             break
         yield step
     yield decoding.run
+
+
+def _emit_run(emit: Emit, items: Iterator[Run | Step | SwapRefused]) -> None:
+    """The items of `decode` as events."""
+    steps: list[Step] = []
+    ended = False
+    for item in items:
+        if isinstance(item, Step):
+            steps.append(item)
+            emit({"type": "step", "step": item})
+        elif isinstance(item, SwapRefused):
+            emit({"type": "swap_refused", "message": item.message})
+        elif item.output.finish_reason is None:
+            emit({"type": "run", "run": _header(item)})
+        else:
+            ended = True
+            emit({"type": "end", "output": item.output, "summary": item.summary})
+    if not ended:  # stopped across a process boundary: the whole run stayed there
+        tokens = [token for step in steps for token in step.emitted]
+        text = "".join(token.text for token in tokens)
+        output = Output([token.id for token in tokens], text, "cancelled")
+        emit({"type": "end", "output": output, "summary": summarise(steps)})
 
 
 def _swapped(decoding: Decoding, swaps: Swaps[str] | None) -> Iterator[SwapRefused]:

@@ -28,7 +28,14 @@ def _figure(traces: list[Any], **layout: Any) -> dict[str, Any]:
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": _FONT,
         "margin": _MARGIN,
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom", "traceorder": "normal"},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1.02,
+            "xanchor": "left",
+            "yanchor": "bottom",
+            "traceorder": "normal",
+        },
         "hovermode": "x unified",
     }
     figure = go.Figure(traces)
@@ -166,7 +173,15 @@ def distances(proof: dict[str, Any]) -> dict[str, Any]:
     ]
     band = {"type": "rect", "xref": "x", "yref": "paper", "x0": floor["low"], "x1": floor["high"], "y0": 0, "y1": 1}
     band |= {"fillcolor": DISCARDED, "opacity": 0.22, "line": {"width": 0}, "layer": "below"}
-    middle = {"type": "line", "xref": "x", "yref": "paper", "x0": floor["median"], "x1": floor["median"], "y0": 0, "y1": 1}
+    middle = {
+        "type": "line",
+        "xref": "x",
+        "yref": "paper",
+        "x0": floor["median"],
+        "x1": floor["median"],
+        "y0": 0,
+        "y1": 1,
+    }
     middle |= {"line": {"width": 1.5, "dash": "dot", "color": DISCARDED}, "layer": "below"}
     # Words over the band, on the side where there is room for them.
     most = max(proof["tv"], floor["high"], exact or 0.0) * 1.3
@@ -190,7 +205,9 @@ def law(proof: dict[str, Any]) -> dict[str, Any]:
     Texts that the law excludes and that came out all the same stand at the right end, crossed.
     """
     cells = proof["cells"]
-    outside = sorted((cell for cell in cells if not cell["expected"]), key=lambda cell: -cell["observed"])[:OUTSIDE_MOST]
+    outside = sorted((cell for cell in cells if not cell["expected"]), key=lambda cell: -cell["observed"])[
+        :OUTSIDE_MOST
+    ]
     shown = [cell for cell in cells if cell["expected"]][: CELLS_MOST - len(outside)]
     bars = go.Bar(
         name="expected",
@@ -208,6 +225,11 @@ def law(proof: dict[str, Any]) -> dict[str, Any]:
         hovertemplate="%{y:.4f}",
     )
     traces: list[Any] = [bars, marks]
+    title = (
+        f"the {len(shown)} likeliest texts"
+        if len(shown) < sum(cell["expected"] > 0 for cell in cells)
+        else "every text"
+    )
     if outside:
         traces.append(
             go.Scatter(
@@ -225,7 +247,7 @@ def law(proof: dict[str, Any]) -> dict[str, Any]:
         margin={"l": 52, "r": 12, "t": 30, "b": 56},
         xaxis={
             "type": "category",
-            "title": {"text": f"the {len(shown)} likeliest texts" if len(shown) < len(cells) else "every text"},
+            "title": {"text": title + (", then excluded ones" if outside else "")},
             "tickangle": -90,
             "tickfont": {"size": 9.5, "family": "ui-monospace, monospace"},
             "showgrid": False,

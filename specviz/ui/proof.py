@@ -47,10 +47,16 @@ def create_proof() -> ProofPane:
             mistake = gr.Dropdown(mistakes, value=NO_MISTAKE, label="Mistake", elem_id="sv-proof-mistake")
             draft = gr.Dropdown(drafts, value="model", label="Draft type", elem_id="sv-proof-draft")
             verify = gr.Dropdown(
-                [(title, rule) for rule, title, _ in RULE_WORDS], value="rejection", label="Rule", elem_id="sv-proof-rule"
+                [(title, rule) for rule, title, _ in RULE_WORDS],
+                value="rejection",
+                label="Rule",
+                elem_id="sv-proof-rule",
             )
             samples = gr.Radio(
-                [(f"{count:,}", count) for count in SAMPLES], value=SAMPLES[0], label="Samples", elem_id="sv-proof-samples"
+                [(f"{count:,}", count) for count in SAMPLES],
+                value=SAMPLES[0],
+                label="Samples",
+                elem_id="sv-proof-samples",
             )
             prove = gr.Button("Prove it", variant="primary", elem_id="sv-prove-button")
         sentence = gr.HTML(

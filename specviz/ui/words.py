@@ -31,7 +31,7 @@ DRAFT_WORDS = {
         (
             "layer_skip",
             "Layer skipping",
-            "lets the target's own first layers draft: no second model or cache. Layers not trained for it agree little.",
+            "lets the target's first layers draft: no second model or cache. Layers not trained for it agree little.",
         ),
         (
             "hybrid",
@@ -54,7 +54,7 @@ DRAFT_WORDS = {
         (
             "pool",
             "Pool of drafts",
-            "lets several drafts propose at once (copying, a model, statistics) and merges what they say into one tree.",
+            "lets several drafts propose at once (copying, model, statistics); what they say becomes one tree.",
         ),
     ),
 }
@@ -73,8 +73,8 @@ RULE_WORDS = (
     (
         "coupled",
         "Coupled",
-        "has both models draw with the same noise: a token stays when they agree. At any temperature, plain decoding "
-        "by this rule writes the same text.",
+        "has both models draw with the same noise and keeps a token when they agree: plain decoding by this rule "
+        "writes the same text.",
     ),
 )
 BLOCK_OFF = "judges chains, and this draft branches."

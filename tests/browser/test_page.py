@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from specviz.trace import EMITTED
+from tests.browser.acts import ENDED, capture_feed, run, set_slider, start
 from tests.browser.conftest import PHONE, ROOT, Opener, start_app, stop_app
 
 if TYPE_CHECKING:
@@ -21,40 +22,11 @@ HOSTILE = (
     "${1+1} </script><script>window.hit=1</script> <img src=x onerror='window.hit=1'> "
     "{{7*7}} `x` \u202ertl\u202c \u0627\u0644 a\u0000b"
 )
-ENDED = ".sv-run[data-state=done]"
 
 
 def expect_recording(page: Page) -> None:
     if page.locator(".sv-run.sv-has-run").count() == 0:
         pytest.skip("no recorded run in assets/recorded")
-
-
-def set_slider(page: Page, name: str, value: float) -> None:
-    box = page.locator(f"#{name} input[type=number]")
-    box.fill(str(value))
-    box.press("Enter")
-
-
-def start(page: Page, prompt: str | None = "The target checks what the draft proposes", length: int = 48) -> None:
-    if prompt is not None:
-        page.fill("#sv-prompt textarea", prompt)
-    set_slider(page, "sv-length", length)
-    page.click("#sv-run-button")
-
-
-def run(page: Page, **options) -> None:
-    start(page, **options)
-    page.wait_for_selector(ENDED)
-    page.wait_for_selector("#sv-run-button:not([disabled])")
-
-
-def capture_feed(page: Page) -> None:
-    """Keep what the server sent to the run view, so that the drawing can be held against it."""
-    page.evaluate(
-        """() => { const read = window.specviz.feedReader; window.lines = [];
-        const view = JSON.parse; JSON.parse = (text, ...rest) => { const value = view(text, ...rest);
-          if (value && value.type && typeof text === 'string') window.lines.push(value); return value; }; }"""
-    )
 
 
 def test_first_paint_is_a_recording_that_plays(open_page, shot):
@@ -299,10 +271,10 @@ def test_too_long_a_prompt(open_page):
 
 def test_draft_that_cannot_be_used_is_disabled_with_its_reason(open_page):
     page = open_page()
-    model = page.locator(".sv-draft input[value=model]")
+    model = page.locator("#sv-draft-picker input[value=model]")
     assert model.is_disabled()
-    assert page.locator(".sv-draft:has(input[value=model]) .sv-draft-note").inner_text().strip()
-    page.check(".sv-draft input[value=none]")
+    assert "No draft model was given" in page.locator("#sv-draft-picker .sv-choice-off").inner_text()
+    page.check("#sv-draft-picker input[value=none]")
     run(page, length=8)
     assert "Plain decoding" in page.locator(".sv-run .sv-what").inner_text()
     assert page.locator(".sv-legend-item[data-fate=sampled] .sv-count").inner_text() == "8"
@@ -315,7 +287,7 @@ def test_presets_fill_prompt_and_draft(open_page):
     page.wait_for_function(
         "text => document.querySelector('#sv-prompt textarea').value === text", arg=presets[-1]["prompt"]
     )
-    assert page.locator(".sv-draft input:checked").get_attribute("value") == presets[-1]["draft"]
+    assert page.locator("#sv-draft-picker input:checked").get_attribute("value") == presets[-1]["draft"]
     assert page.locator("#sv-note").inner_text() == presets[-1]["note"]
     assert float(page.locator("#sv-gamma input[type=number]").input_value()) == presets[-1]["gamma"]
     assert float(page.locator("#sv-temperature input[type=number]").input_value()) == presets[-1]["temperature"]

@@ -1,5 +1,6 @@
 """What the engine refuses before anything runs, what it makes of a prompt, and what importing it costs."""
 
+import re
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 from specviz.engine.engine import Engine
 from specviz.engine.model import LanguageModel
 from specviz.errors import SettingsError
+from specviz.settings import DRAFTS
 from tests.conftest import tiny_engine
 from tests.tiny import VOCAB_SIZE, tiny_model, tiny_tokenizer
 
@@ -53,6 +55,35 @@ def test_the_chat_template_is_used_when_there_is_one_unless_switched_off():
     assert "assistant" in engine.tokenizer.decode(with_template.prompt.token_ids)
     assert with_template.settings["chat"] is True
     assert engine.tokenizer.decode(without.prompt.token_ids) == "hi"
+
+
+def test_every_draft_type_can_be_used_or_says_why_not():
+    with_model, without = tiny_engine(draft_seed=1).drafts(), tiny_engine().drafts()
+    assert set(with_model) == set(without) == set(DRAFTS)
+    assert set(with_model.values()) == {None}
+    assert without.pop("model") == "No draft model was loaded: name one with draft_model."
+    assert set(without.values()) == {None}  # the target's own layers draft instead
+    why = Engine(LanguageModel(tiny_model("llama"), "llama", VOCAB_SIZE), tiny_tokenizer(), None, "It was not found.")
+    assert why.drafts()["model"] == "It was not found."
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+def test_what_is_available_runs_and_the_rest_is_refused_with_the_same_sentence(draft):
+    for engine in (tiny_engine(), tiny_engine("gpt_neo", draft_seed=1), tiny_engine("llama", layers=1)):
+        reason = engine.drafts()[draft]
+        if reason is None:
+            assert len(engine.generate("hi", draft=draft, max_new_tokens=5, ignore_eos=True).output.token_ids) == 5
+        else:
+            with pytest.raises(SettingsError, match=re.escape(f"Draft type {draft!r} cannot be used: {reason}")):
+                engine.stream("hi", draft=draft)
+
+
+def test_memory_can_be_claimed_from_anywhere():
+    engine = tiny_engine(draft_seed=1)
+    is_current = engine.claim(10)
+    engine.generate("hi", draft="model", max_new_tokens=3)
+    assert not is_current()
+    assert engine.claim(400, 3)()
 
 
 def test_importing_the_package_imports_neither_gradio_nor_torch():

@@ -34,6 +34,13 @@ def test_the_streams_repeat_with_the_seed_and_know_nothing_of_one_another():
     assert [a.draft(WEIGHTS, 0) for _ in range(30)] == [b.draft(WEIGHTS, 0) for _ in range(30)]
 
 
+def test_the_three_streams_are_different_numbers():
+    noise, even = UniformNoise(3), torch.ones(1000)
+    rows = [(noise.draft(even, 0), noise.target(even, 0), int(1000 * noise.accept())) for _ in range(300)]
+    values = torch.tensor(rows).double().T
+    assert (torch.corrcoef(values) - torch.eye(3)).abs().max() < 0.25
+
+
 def test_u_lies_inside():
     noise = UniformNoise(0)
     us = [noise.accept() for _ in range(2000)]

@@ -5,11 +5,14 @@ import json
 import pytest
 import torch
 
+from specviz.engine.engine import Engine
+from specviz.engine.model import LanguageModel
 from specviz.errors import SettingsError
 from specviz.lab.race import Divergence, Lane, Race, RaceCancelled, Spread, race, stream_race, top2_margin, verdict
 from specviz.settings import Settings
 from specviz.trace import Run
 from tests.conftest import tiny_engine
+from tests.tiny import VOCAB_SIZE, tiny_model, tiny_tokenizer
 from tests.unit.checks import SPECULATIVE
 
 PROMPT = "The target checks what the draft proposes"
@@ -181,3 +184,20 @@ def test_penalties_count_in_the_margin():
     context = engine.encode(PROMPT, chat=False)
     biased = Settings.of(logit_bias={7: 1e3})
     assert top2_margin(engine, biased, len(context), context) > 900
+
+
+def test_in_bfloat16_the_texts_are_the_same_or_the_first_difference_is_a_near_tie():
+    target = LanguageModel(tiny_model("llama", std=0.1).to(torch.bfloat16), "llama", VOCAB_SIZE)
+    engine = Engine(target, tiny_tokenizer())
+    for number in range(4):
+        prompt = [(11 * i + 5 * number) % 90 + 3 for i in range(20)]
+        result = race(engine, prompt, rounds=1, draft="ngram-smoothed", max_new_tokens=40, ignore_eos=True)
+        difference = result.first_divergence
+        assert result.same_output is (difference is None)
+        if difference is not None:
+            plain, draft = (lane.runs[0].output.token_ids for lane in result.lanes)
+            assert plain[: difference.index] == draft[: difference.index]
+            assert difference.ids == [plain[difference.index], draft[difference.index]]
+            assert difference.precision == "bfloat16"
+            assert 0 <= difference.margin < 0.1
+            assert "rounds differently" in result.verdict

@@ -56,6 +56,22 @@ def test_emoji_and_cjk_come_out_whole(real_engine):
     assert "\ufffd" not in shown or "\ufffd" in run.output.text
 
 
+def test_drafts_that_run_on_the_target_itself_write_what_plain_decoding_writes(real_engine):
+    """Side by side in one batch, which is quicker than one by one."""
+    options = {"temperature": 0.0, "max_new_tokens": 12, "gamma": 3, "exit_layer": 8}
+    plain = real_engine.generate(PROMPTS[15], draft="none", **options)
+    drafts = [{"draft": draft} for draft in ("layer_skip", "hybrid", "tree", "tree-dynamic", "pool")]
+    for run in real_engine.generate_batch([PROMPTS[15]] * len(drafts), drafts, **options):
+        assert run.output == plain.output
+
+
+def test_coupled_runs_write_what_coupled_plain_decoding_writes(real_engine):
+    options = {"temperature": 0.8, "top_p": 0.95, "seed": 3, "verify": "coupled", "max_new_tokens": 16}
+    plain = real_engine.generate(PROMPTS[12], draft="none", **options)
+    for draft in ("ngram", "ngram-smoothed", "pool"):
+        assert real_engine.generate(PROMPTS[12], draft=draft, **options).output == plain.output
+
+
 def test_the_model_as_its_own_draft_is_accepted_whole(real_engine):
     target = real_engine.target
     real_engine.draft_model = LanguageModel(target._model, target.name, target.vocab_size)

@@ -162,6 +162,59 @@ def test_a_race_ends_with_its_result_and_can_be_stopped(host):
     wait(lambda: not host.desk.busy)
 
 
+def test_another_draft_takes_over_in_the_middle_of_a_run(host):
+    session = host.session()
+    assert not session.swap("none")
+    events = []
+    for batch in session.run("the draft", max_new_tokens=1200, ignore_eos=True):
+        if not any(event["type"] == "step" for event in events):
+            assert session.swap("tree")
+            assert session.swap("ngram-smoothed")
+        events += batch
+    steps = [event["step"] for event in events if event["type"] == "step"]
+    drafts = [step["draft"] for step in steps]
+    turn = drafts.index("ngram-smoothed")
+    assert drafts == ["ngram"] * turn + ["ngram-smoothed"] * (len(drafts) - turn)
+    assert steps[turn]["note"].startswith("draft changed from ngram to ngram-smoothed")
+    assert events[-1]["summary"]["tokens"] == 1200
+    assert not session.swap("none")
+
+
+def test_a_change_of_draft_that_cannot_be_made_is_a_sentence_and_the_run_goes_on(host):
+    for wish, sentence in {"model": "cannot be used", "tree": "Rule 'block'", "other": "Unknown draft type"}.items():
+        session = host.session()
+        events = []
+        for batch in session.run("the draft", max_new_tokens=300, ignore_eos=True, verify="block"):
+            if not events:
+                session.swap(wish)
+            events += batch
+        refused = [event["message"] for event in events if event["type"] == "swap_refused"]
+        assert len(refused) == 1
+        assert sentence in refused[0]
+        assert events[-1]["output"]["finish_reason"] == "length"
+        assert {event["step"]["draft"] for event in events if event["type"] == "step"} == {"ngram"}
+
+
+def test_a_proof_ends_with_its_result_and_needs_no_model(tmp_path):
+    host = Host(target=str(tmp_path / "missing"), device="cpu")
+    events = flat(host.session().prove(samples=1000, mistake="softmax-residual"))
+    assert events[0] == {"type": "proof_progress", "done": 0, "of": 1000}
+    assert events[-1]["proof"]["passed"] is False
+    assert events[-1]["proof"]["n"] == 1000
+
+
+def test_a_proof_can_be_stopped_and_refuses_nonsense(host):
+    session = host.session()
+    batches = session.prove(samples=1_000_000)
+    next(batches)
+    session.stop()
+    assert flat(batches)[-1] == {"type": "stopped"}
+    events = flat(host.session().prove(draft="tree", verify="block"))
+    assert [event["type"] for event in events] == ["error"]
+    assert "Rule 'block'" in events[0]["message"]
+    wait(lambda: not host.desk.busy)
+
+
 def test_another_precision_is_loaded_on_demand_and_named_in_the_run(host):
     events = flat(host.session().run("the draft", dtype="bfloat16", max_new_tokens=3))
     header = next(event["run"] for event in events if event["type"] == "run")
@@ -170,7 +223,7 @@ def test_another_precision_is_loaded_on_demand_and_named_in_the_run(host):
 
 def test_an_error_nobody_foresaw_reaches_the_page_and_frees_the_device(host, monkeypatch):
     engine = host.engine()
-    monkeypatch.setattr(engine.target, "forward", lambda ids: 1 / 0)
+    monkeypatch.setattr(engine.target, "run", lambda passes: 1 / 0)
     events = flat(host.session().run("the draft"))
     assert "ZeroDivisionError" in events[-1]["message"]
     assert not host.desk.busy
@@ -224,3 +277,8 @@ def check_zerogpu(host, asked):
     events = events_of_a_stopped_run(host)
     assert events[-1]["output"]["finish_reason"] == "cancelled"
     assert events[-1]["summary"]["tokens"] == len(events[-1]["output"]["token_ids"])
+    session = host.session()
+    batches = session.run("the draft", max_new_tokens=1900, ignore_eos=True)
+    next(batches)
+    assert not session.swap("none")
+    batches.close()

@@ -15,7 +15,8 @@ STEP = {"index", "t_start", "t_end", "draft_s", "verify_s", "host_s", "gamma", "
         "note", "tokens"}  # fmt: skip
 TOKEN = {"position", "id", "text", "fate", "parent", "p", "q", "u", "accept_prob", "overlap", "confidence", "source",
          "top_p", "top_q", "residual"}  # fmt: skip
-SETTINGS = {"draft", "gamma", "adaptive", "min_confidence", "candidates", "exit_layer", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
+SETTINGS = {"draft", "gamma", "adaptive", "min_confidence", "candidates", "exit_layer",
+            "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
             "frequency_penalty", "logit_bias", "seed", "max_new_tokens", "verify", "chat", "ignore_eos", "stop",
             "eos_token_id"}  # fmt: skip
 

@@ -114,12 +114,10 @@ def test_a_static_trees_shape_is_that_shape():
 
 
 def test_a_static_tree_draws_without_replacement_and_keeps_the_order_drawn():
-    model = tiny_model("llama")
-    orders = set()
+    model, orders = tiny_model("llama", std=0.1), set()
     for seed in range(8):
         proposal = propose(tree_drafter(StaticTree, 4, std=0.1), seed=seed)
         assert len(proposal.draws) == len(proposal.ids) == 16
-        model = tiny_model("llama", std=0.1)
         for parent, draws in proposal.children().items():
             ids = torch.tensor([[*CONTEXT, *path_to(proposal, parent)]])
             left = model(input_ids=ids).logits[0, -1].softmax(-1)
@@ -129,7 +127,7 @@ def test_a_static_tree_draws_without_replacement_and_keeps_the_order_drawn():
                 left[proposal.ids[draw.node]] = 0
         roots = [float(proposal.confidence[draw.node]) for draw in proposal.children()[ROOT]]
         orders.add(roots == sorted(roots, reverse=True))
-    assert orders == {True, False}  # not sorted: sorting bends the law
+    assert False in orders  # not sorted: sorting bends the law
 
 
 def test_without_replacement_the_second_child_comes_as_often_as_it_should():

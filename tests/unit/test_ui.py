@@ -9,14 +9,18 @@ from collections.abc import Iterator
 import pytest
 
 from specviz import trace
+from specviz.errors import SettingsError
+from specviz.lab.proof import prove
 from specviz.lab.race import Race
 from specviz.lab.race import race as lab_race
-from specviz.settings import DRAFTS, Settings
+from specviz.settings import DRAFTS, RULES, TREES, Settings
 from specviz.summary import summarise
 from specviz.ui import plots, recorded
-from specviz.ui.controls import DRAFT_WORDS, Controls, values
+from specviz.ui.controls import Controls, values
 from specviz.ui.feed import Feed, run_events
 from specviz.ui.pages import Pages
+from specviz.ui.proof import with_figures
+from specviz.ui.words import NEEDS, draft_words, rule_words
 from tests.conftest import tiny_engine
 
 SUMMARY = {
@@ -103,7 +107,14 @@ def test_position_figure_says_when_there_is_nothing():
 
 
 def test_figures_leave_the_theme_to_the_page():
-    for figure in (plots.acceptance_per_step(), plots.acceptance_by_position(SUMMARY)):
+    proof = prove(samples=500).to_dict()
+    made = (
+        plots.acceptance_per_step(),
+        plots.acceptance_by_position(SUMMARY),
+        plots.distances(proof),
+        plots.law(proof),
+    )
+    for figure in made:
         assert "template" not in figure["layout"]
         assert figure["layout"]["paper_bgcolor"] == "rgba(0,0,0,0)"
         assert "color" not in figure["layout"]["font"]
@@ -155,6 +166,7 @@ def test_presets_can_be_run():
 def test_controls_give_settings_that_hold():
     default = Settings()
     order = [field.name for field in dataclasses.fields(Controls)]
+    assert {name for name in order if not hasattr(default, name)} == {"dtype", "rounds"}
     given = {name: getattr(default, name, None) for name in order} | {"chat": True, "dtype": "auto", "rounds": 3}
     settings, dtype, rounds = values(tuple(given[name] for name in order))
     assert (dtype, rounds) == ("auto", 3)
@@ -163,8 +175,75 @@ def test_controls_give_settings_that_hold():
     assert settings["chat"] is False
 
 
-def test_every_draft_type_has_its_words():
-    assert {kind for kind, _, _ in DRAFT_WORDS} == set(DRAFTS)
+def test_every_draft_type_and_rule_has_its_words():
+    drafts, rules = json.loads(draft_words()), json.loads(rule_words())
+    assert [word["value"] for word in drafts] == list(DRAFTS)
+    assert [word["value"] for word in rules] == list(RULES)
+    assert all(word["name"] and word["sentence"].endswith(".") for word in drafts + rules)
+
+
+def test_the_page_refuses_what_the_settings_refuse():
+    """Each clash that the pickers know is refused by Settings, and none is missing."""
+    clashes = {(word["value"], rule) for word in json.loads(draft_words()) if word["clash"] for rule in ["block"]}
+    (block,) = [word for word in json.loads(rule_words()) if word["clash"]]
+    assert clashes == {(draft, block["value"]) for draft in block["clash"]["values"]}
+    refused = set()
+    for draft in DRAFTS:
+        for rule in RULES:
+            try:
+                Settings.of(draft=draft, verify=rule)
+            except SettingsError:
+                refused.add((draft, rule))
+    assert clashes == refused
+
+
+def test_controls_that_do_nothing_are_known():
+    assert set(NEEDS["sv-gamma"]["types"]) == set(DRAFTS) - {"none"}
+    assert NEEDS["sv-candidates"]["types"] == TREES
+    assert not {name for need in NEEDS.values() for names in need.values() for name in names} - set(DRAFTS)
+
+
+@pytest.fixture(scope="module")
+def proofs():
+    """The real thing and a mistake, as the page gets them."""
+    return {name: prove(samples=500, mistake=name).to_dict() for name in (None, "softmax-residual")}
+
+
+def test_distances_show_the_proof_s_own_numbers(proofs):
+    for proof in proofs.values():
+        figure = plots.distances(proof)
+        assert [trace["x"] for trace in figure["data"]] == [[proof["tv_exact"]], [proof["tv"]]]
+        band, middle = figure["layout"]["shapes"]
+        assert (band["x0"], band["x1"], middle["x0"]) == tuple(
+            proof["floor"][name] for name in ("low", "high", "median")
+        )
+        assert figure["layout"]["xaxis"]["range"][1] > max(proof["tv"], proof["tv_exact"])
+
+
+def test_distances_leave_out_what_cannot_be_enumerated(proofs):
+    (sampled,) = plots.distances(proofs[None] | {"tv_exact": None})["data"]
+    assert sampled["name"] == "sampled"
+
+
+def test_law_shows_the_likeliest_texts_and_those_it_excludes(proofs):
+    bars, marks = plots.law(proofs[None])["data"]
+    shown = proofs[None]["cells"][: plots.CELLS_MOST]
+    assert list(bars["x"]) == [cell["text"] for cell in shown]
+    assert list(bars["y"]) == [cell["expected"] for cell in shown]
+    assert list(marks["y"]) == [cell["observed"] for cell in shown]
+    bars, _, excluded = plots.law(proofs["softmax-residual"])["data"]
+    expected = {cell["text"]: cell["expected"] for cell in proofs["softmax-residual"]["cells"]}
+    assert all(expected[text] == 0 for text in excluded["x"])
+    assert len(bars["x"]) + len(excluded["x"]) == plots.CELLS_MOST
+
+
+def test_a_proof_brings_its_figures(proofs):
+    lines = with_figures({"type": "proof", "proof": proofs[None]})
+    assert [line.get("name", line["type"]) for line in lines] == ["proof", "distance", "law"]
+    assert "cells" not in lines[0]["proof"]
+    assert with_figures({"type": "proof_progress", "done": 0, "of": 1}) == [
+        {"type": "proof_progress", "done": 0, "of": 1}
+    ]
 
 
 class FakeSession:

@@ -6,6 +6,7 @@ tests/browser/test_page.py::test_hostile_text.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,17 @@ SCRIPTS = (
     "pane",
     "run",
     "race",
+    "proof",
     "status",
     "controls",
 )
 
 
-def _mount(function: str) -> str:
-    # The scripts in the head may still be loading when gradio mounts the component.
+def _mount(function: str, events: tuple[str, ...]) -> str:
+    # The scripts in the head may still be loading when gradio mounts the component. An event exists for gradio when
+    # its quoted name stands in this text.
     return f"""(function boot() {{
+  const events = {json.dumps(events)};
   if (window.specviz && window.specviz.{function}) window.specviz.{function}(element, props, watch, trigger);
   else setTimeout(boot, 20);
 }})();"""
@@ -43,12 +47,14 @@ class _Static(gr.HTML):
 
     template: str
     mount: str
+    #: Events that the script triggers.
+    events_sent: tuple[str, ...] = ()
 
     def __init__(self, value: str | None = None, **kwargs: Any) -> None:
         super().__init__(
             value,
             html_template=self.template,
-            js_on_load=_mount(self.mount),
+            js_on_load=_mount(self.mount, self.events_sent),
             apply_default_css=False,
             **kwargs,
         )
@@ -101,7 +107,8 @@ class Fold(_Static):
 
 
 class Picker(_Static):
-    """Radio buttons in groups, with the sentence of the chosen one below; value: the chosen value.
+    """Radio buttons in groups, with the sentence of the chosen one below; value: the chosen value. Event `pick`: a
+    person chose another.
 
     Args:
         words: JSON list of {value, name, sentence, group, clash}: `clash` is null or {with, values, sentence}, which
@@ -116,6 +123,7 @@ class Picker(_Static):
         '<p class="sv-choice-note"></p><p class="sv-choice-off"></p></fieldset>'
     )
     mount = "mountPicker"
+    events_sent = ("pick",)
 
     def __init__(self, value: str | None = None, words: str = "[]", reasons: str = "{}", **kwargs: Any) -> None:
         super().__init__(value, words=words, reasons=reasons, **({"needs": "{}"} | kwargs))

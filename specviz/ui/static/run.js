@@ -75,16 +75,12 @@
       this.player.pause();
       this._reset();
       this.run = run;
+      this.drafts = [this._drafting(run.settings)];
       this.unit = TREES.has(run.settings.draft) ? "levels" : "tested";
       this.root.classList.toggle("sv-is-recorded", this.recorded);
       this.root.classList.add("sv-has-run");
       this.part("prompt").textContent = run.prompt.text;
-      this.part("what").textContent = [
-        run.target.name,
-        this._drafting(run.settings),
-        run.settings.verify === "rejection" ? null : `rule ${sv.RULE_NAMES[run.settings.verify].toLowerCase()}`,
-        `temperature ${run.settings.temperature}`,
-      ].filter(Boolean).join(" · ");
+      this._what();
       this._origin(run.device, run.created_at);
       this.part("chart-position").parentElement.classList.add("sv-chart-empty");
       if (this.recorded) {
@@ -94,6 +90,13 @@
         this._state("running", `Running on ${run.device.name}…`);
         this.player.startLive();
       }
+    }
+
+    _what() {
+      const { target, settings } = this.run;
+      const rule = settings.verify === "rejection" ? null : `rule ${sv.RULE_NAMES[settings.verify].toLowerCase()}`;
+      const parts = [target.name, this.drafts.join(", then "), rule, `temperature ${settings.temperature}`];
+      this.part("what").textContent = parts.filter(Boolean).join(" · ");
     }
 
     _drafting({ draft, gamma, adaptive, candidates }) {
@@ -106,8 +109,23 @@
     _on_step({ step }) {
       if (!this.run) return;
       this.steps.push(step);
+      if (/^draft changed/.test(step.note || "")) this._changed(step);
       this.tally.push(step);
       this.player.append({ t: step.t_end });
+    }
+
+    // Another draft type took over in the middle of the run.
+    _changed(step) {
+      this.drafts.push(sv.draftName(step.draft));
+      this._what();
+      if (this.recorded) return;
+      const words = `${sv.draftName(step.draft)} drafts from step ${step.index + 1} on.`;
+      this._state("running", `Running on ${this.run.device.name}… ${words}`);
+      this.part("announce").textContent = words;
+    }
+
+    _on_swap_refused({ message }) {
+      if (this.run) this._state("running", `Running on ${this.run.device.name}… The draft stays as it was: ${message}`);
     }
 
     _on_end(end) {
