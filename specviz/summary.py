@@ -14,7 +14,8 @@ import numpy as np
 
 from specviz.trace import TESTED, Calibration, Interval, PositionRate, Step, Summary, Token
 
-RESAMPLES = 1000
+#: Resamples of the bootstrap, and the steps it needs: a handful resampled says too little about chance.
+RESAMPLES, STEPS_ENOUGH = 1000, 5
 Z95 = 1.959964
 
 
@@ -98,19 +99,21 @@ def expected_tokens(alpha: float, gamma: int) -> float:
 
 def acceptance_rate(per_step: Sequence[Sequence[Level]]) -> Interval:
     """accepted / (accepted + rejected), a level counting once, with the percentile bootstrap over steps (Efron 1979):
-    tests within a step depend on each other, steps much less. Where every resample is alike, the Wilson interval of
-    the tests."""
+    tests within a step depend on each other, steps much less. With fewer than `STEPS_ENOUGH` steps, or where every
+    resample is alike, the Wilson interval of the tests."""
     rows = [(sum(level.accepted for level in found), len(found)) for found in per_step]
     counts = np.array(rows, dtype=np.int64).reshape(-1, 2)
     accepted, tested = counts.sum(0)
     if not tested:
         return Interval()
-    rng = np.random.default_rng(0)
-    draws = counts[rng.integers(0, len(counts), (RESAMPLES, len(counts)))].sum(1)
-    rates = draws[draws[:, 1] > 0]
-    low, high = np.quantile(rates[:, 0] / rates[:, 1], [0.025, 0.975])
-    if low == high:  # all steps alike, one step above all: resampling them says nothing about chance
-        low, high = wilson(int(accepted), int(tested))
+    low, high = wilson(int(accepted), int(tested))
+    if len(counts) >= STEPS_ENOUGH:
+        rng = np.random.default_rng(0)
+        draws = counts[rng.integers(0, len(counts), (RESAMPLES, len(counts)))].sum(1)
+        rates = draws[draws[:, 1] > 0]
+        edges = np.quantile(rates[:, 0] / rates[:, 1], [0.025, 0.975])
+        if edges[0] < edges[1]:  # all steps alike: resampling them says nothing about chance
+            low, high = edges
     return Interval(float(accepted / tested), float(low), float(high))
 
 

@@ -61,12 +61,15 @@ MAKERS: dict[str, Callable[[Kit], Drafter]] = {
 def pool_members(kit: Kit) -> list[str]:
     """The draft types of a pool: cheap copying first, then what draws from a q of its own.
 
-    Two members that read with the target's cache would write over one another, so there is one at most.
+    Two members that read with the target's cache would write over one another, so there is one at most; a type that
+    draws may be there twice, and draws apart.
     """
-    models = ["model"] if kit.draft_model else ["layer_skip"] if kit.target.layers > 1 else []
-    order = ["ngram", *models, "ngram-smoothed", *(["model"] if kit.draft_model else ["ngram-smoothed"])]
-    if len(order) < kit.settings.candidates:
-        order.append("ngram-smoothed")
+    if kit.draft_model:
+        order = ["ngram", "model", "ngram-smoothed", "model"]
+    elif kit.target.refuses_exit() or kit.target.layers < 2:
+        order = ["ngram", "ngram-smoothed", "ngram-smoothed", "ngram-smoothed"]
+    else:
+        order = ["ngram", "ngram-smoothed", "layer_skip", "ngram-smoothed"]
     return order[: kit.settings.candidates]
 
 

@@ -118,7 +118,9 @@ class Store:
     def room(self, slots: int, capacity: int) -> None:
         """Make room for so many texts of `capacity` rows; what is held stays."""
         if slots > self.slots or capacity > self.capacity:
-            self.slots, self.capacity = max(slots, self.slots), max(capacity, self.capacity)
+            # At least doubled, so that many texts opened one by one are not copied each time.
+            self.slots = max(slots, 2 * self.slots) if slots > self.slots else self.slots
+            self.capacity = max(capacity, self.capacity)
             for layer in self.layers:
                 layer.grow()
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from specviz.settings import GAMMA_MAX, Settings
+from specviz.engine.cache import ROOT
+from specviz.settings import GAMMA_MAX, TREES, Settings
 from specviz.trace import Calibration, Step
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def calibrate(engine: Engine, settings: Settings) -> Calibration:
     most = min(engine.drafter(settings.draft, settings).width(GAMMA_MAX) + 1, ROWS[-1])
     context = min(CONTEXT, target.max_positions // 2)
     ids = [3 + i % 7 for i in range(context)] if target.vocab_size > 10 else [i % 2 for i in range(context)]
-    v = _passes(engine, ids, most)
+    v = _passes(engine, ids, most, tree=settings.draft in TREES)
     unit = v[0]
 
     limit = {"max_new_tokens": STEPS * (GAMMA + 1), "gamma": GAMMA, "ignore_eos": True, "trace": False}
@@ -60,8 +61,8 @@ def _steps(engine: Engine, ids: Sequence[int], options: dict) -> list[Step]:
 
 
 @torch.inference_mode()
-def _passes(engine: Engine, ids: Sequence[int], most: int) -> list[float]:
-    """Seconds of a target pass of 1, 2, ... `most` rows behind `ids`."""
+def _passes(engine: Engine, ids: Sequence[int], most: int, tree: bool) -> list[float]:
+    """Seconds of a target pass of 1, 2, ... `most` rows behind `ids`; those of a tree run with a mask."""
     target = engine.target
     most = min(most, target.max_positions - len(ids))
     engine.claim(len(ids) + most)
@@ -72,7 +73,7 @@ def _passes(engine: Engine, ids: Sequence[int], most: int) -> list[float]:
     for repeat in range(REPEATS + 1):
         for rows in sizes:
             start = time.perf_counter()
-            cache.forward([ids[0]] * rows)
+            cache.forward([ids[0]] * rows, [ROOT] + [0] * (rows - 1) if tree and rows > 1 else None)
             if target.device.type == "cuda":
                 torch.cuda.synchronize(target.device)
             if repeat:  # the first round warms up

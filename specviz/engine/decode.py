@@ -28,7 +28,7 @@ from specviz.engine.verify import Rule, Verdict
 from specviz.errors import SettingsError, SpecvizError
 from specviz.settings import Settings
 from specviz.summary import summarise
-from specviz.trace import Run, Step
+from specviz.trace import Calibration, Run, Step
 
 
 @dataclass(slots=True)
@@ -44,7 +44,8 @@ class Kept:
 class Parts:
     """What a run is put together from.
 
-    `drafter_of` makes a drafter by its type (for a change of draft in mid-run); `decode` turns ids into text;
+    `drafter_of` makes a drafter by its type (for a change of draft in mid-run); `gamma_of` makes, from a calibration or
+    None, what chooses gamma and the calibration it goes by, measuring it when it must; `decode` turns ids into text;
     `recorder` builds the trace of each step and draws no random numbers; `cancelled` is asked between draft and
     verify and between steps, true ends the run within the step; `claim` takes the engine's memory, for texts of so
     many rows, ending the run that had it, and gives a function that is false once another run has taken it in turn.
@@ -55,11 +56,12 @@ class Parts:
     drafter_of: Callable[[str], Drafter]
     rule: Rule
     noise: Noise
-    gamma: Gamma
+    gamma_of: Callable[[Calibration | None], tuple[Gamma, Calibration | None]]
     decode: Callable[[list[int]], str]
     recorder: StepRecorder
     cancelled: Callable[[], bool]
     claim: Callable[[int], Callable[[], bool]]
+    gamma: Gamma | None = None
 
 
 class Decoding:
@@ -83,6 +85,7 @@ class Decoding:
         self._eos = frozenset(settings.eos_token_id or ())
         self._cache: KVCache | None = None
         self._zero = 0.0
+        self._was_cancelled = False
         self._steps = self._loop()
 
     def __iter__(self) -> Iterator[Step]:
@@ -101,8 +104,13 @@ class Decoding:
         """Let another draft type propose from the next step on; the trace says so.
 
         Raises:
-            SettingsError: it cannot be used here, or the run was begun as plain decoding.
+            SettingsError: it cannot be used here, or the run was begun as plain decoding or with adaptive gamma.
         """
+        if self._settings.adaptive:
+            raise SettingsError(
+                "Adaptive gamma goes by the costs of one draft type, so the draft cannot be changed in mid-run: "
+                "begin the run with a fixed gamma."
+            )
         if not self._settings.gamma:
             raise SettingsError("This run was begun as plain decoding, with gamma 0: begin it with a draft type.")
         self._next_drafter = self._begun.get(draft) or self._parts.drafter_of(draft)
@@ -115,8 +123,9 @@ class Decoding:
     # inference_mode must decorate the generator: a `with` around a yield would leak into the consumer's thread.
     @torch.inference_mode()
     def _loop(self) -> Iterator[Step]:
-        is_current = self._parts.claim(self.capacity)
         with self._ending():
+            self.prepare()
+            is_current = self._parts.claim(self.capacity)
             self.begin()
             while self.run.output.finish_reason is None:
                 if not is_current():
@@ -149,14 +158,19 @@ class Decoding:
         finally:
             self.run.summary = summarise(self.run.steps, self.run.calibration)
 
+    def prepare(self) -> None:
+        """Measure what has to be known before the run: it may use the memory, so it comes before the claim."""
+        if self._parts.gamma is None:
+            self._parts.gamma, self.run.calibration = self._parts.gamma_of(self.run.calibration)
+
     def begin(self) -> None:
         """Read the prompt; the memory must have been claimed."""
         parts, start = self._parts, time.perf_counter()
         self._cache = parts.target.open(self.capacity)
-        self._cache.prefill(self._context[:-1], parts.cancelled)
+        self._cache.prefill(self._context[:-1], self._cancelled)
         self._synchronise()
         middle = time.perf_counter()
-        if not parts.cancelled():
+        if not self._cancelled():
             self._begin_drafter()
         self._synchronise()
         self._zero = time.perf_counter()
@@ -164,19 +178,19 @@ class Decoding:
 
     def _begin_drafter(self) -> None:
         self._begun[self._drafter.type] = self._drafter
-        self._drafter.begin(Start(self._context, self.capacity, self._cache, self._parts.cancelled))
+        self._drafter.begin(Start(self._context, self.capacity, self._cache, self._cancelled))
 
     def _step(self) -> Passes[Step | None]:
         """Draft, verify, decide, record; None when the run was cancelled before the target read the draft."""
         parts, start = self._parts, time.perf_counter()
-        if self._is_cancelled():
+        if self._is_over():
             return None
         context, before = self._context, self._cache.length
         drafting = time.perf_counter()
         proposal = yield from self._propose()
         self._synchronise()
         drafted = time.perf_counter()
-        if self._is_cancelled():
+        if self._is_over():
             return None
 
         parents = None if proposal.is_chain else [ROOT, *(parent + 1 for parent in proposal.parents)]
@@ -209,8 +223,13 @@ class Decoding:
         self.run.steps.append(step)
         return step
 
-    def _is_cancelled(self) -> bool:
-        if self._parts.cancelled():
+    def _cancelled(self) -> bool:
+        """Once true always true: what a cancelled run has read is not whole."""
+        self._was_cancelled = self._was_cancelled or bool(self._parts.cancelled())
+        return self._was_cancelled
+
+    def _is_over(self) -> bool:
+        if self._cancelled():
             self.run.output.finish_reason = "cancelled"
         return self.run.output.finish_reason is not None
 

@@ -74,6 +74,8 @@ class Engine:
         early_exit = draft == "layer_skip" or (draft in ("hybrid", "tree", "tree-dynamic") and self.draft_model is None)
         if early_exit and self.target.layers < 2:
             return f"{self.target.name} has a single layer: there is nothing to skip."
+        if early_exit and (reason := self.target.refuses_exit()):
+            return reason
         if draft in TREES and (reason := self.target.refuses_trees()):
             return f"Trees cannot be verified: {reason}"
         if draft in ("tree", "tree-dynamic") and self.draft_model and (reason := self.draft_model.refuses_trees()):
@@ -89,7 +91,7 @@ class Engine:
             top: how many of the best tokens of p, q and the residual each traced token lists (0 to 8).
             cancelled: called between draft and verify and between steps; true ends the run.
             calibration: what adaptive gamma is to decide with (that of an earlier run repeats it); default: measured
-                once for each draft type.
+                at the first step of the first run with a draft type.
             **options: the fields of `specviz.settings.Settings`.
 
         Returns:
@@ -107,8 +109,6 @@ class Engine:
         settings = self._resolve(Settings.of(**options), prompt)
         token_ids = self.encode(prompt, settings.chat)
         drafter = self.drafter(settings.draft, settings)
-        if settings.adaptive and calibration is None:
-            calibration = self.calibration(settings)
         run = Run(
             id=uuid.uuid4().hex[:12],
             created_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -126,7 +126,7 @@ class Engine:
             drafter_of=lambda draft: self.drafter(draft, settings),
             rule=self.rules[settings.verify],
             noise=self.noise_of(settings.verify, settings.seed),
-            gamma=self._gamma(settings, drafter, calibration),
+            gamma_of=lambda known: self._gamma(settings, drafter, known),
             decode=self.text,
             recorder=StepRecorder(self.text, trace, top),
             cancelled=cancelled,
@@ -180,6 +180,8 @@ class Engine:
                 decodings.append(self.stream(prompt, **{**options, **own}))
             except SettingsError as error:
                 raise SettingsError(f"Prompt {number + 1} of {len(prompts)}: {error}") from error
+        for decoding in decodings:
+            decoding.prepare()
         self.claim(max((decoding.capacity for decoding in decodings), default=0), len(decodings))
         for decoding in decodings:
             decoding.begin()
@@ -264,10 +266,14 @@ class Engine:
             self._calibrations[key] = calibrate(self, settings)
         return self._calibrations[key]
 
-    def _gamma(self, settings: Settings, drafter: Drafter, calibration: Calibration | None) -> Gamma:
-        if settings.adaptive and settings.draft != "none":
-            return AdaptiveGamma(settings.gamma, calibration, drafter.width(1))
-        return FixedGamma(settings.gamma)
+    def _gamma(
+        self, settings: Settings, drafter: Drafter, calibration: Calibration | None
+    ) -> tuple[Gamma, Calibration | None]:
+        """What chooses gamma, and the costs it goes by: measured now, unless they are known or not needed."""
+        if not settings.adaptive:
+            return FixedGamma(settings.gamma), calibration
+        calibration = calibration or self.calibration(settings)
+        return AdaptiveGamma(settings.gamma, calibration, drafter.width(1)), calibration
 
 
 def describe_device(model: LanguageModel) -> Device:

@@ -117,6 +117,14 @@ class LanguageModel:
             self._exits[layers] = exit_
         return self._exits[layers]
 
+    def refuses_exit(self) -> str | None:
+        """Why no early exit can be made of this model; None when it can."""
+        try:
+            self.exit(1)
+        except ModelError as error:
+            return str(error)
+        return None
+
     def refuses_trees(self) -> str | None:
         """Why this model cannot read a tree in one pass; None when it can, which is tried out once."""
         if self._trees == "unknown":

@@ -160,7 +160,8 @@ def coupled(p: Tensor, proposal: Proposal, noise: Noise, position: int) -> Verdi
     """Gumbel-max coupling (Daliri, Musco, Suresh 2024): the target draws with the noise the draft drew with, and the
     draft is followed as long as it agrees. On a tree, to the child that equals the target's token.
 
-    `accept_prob` is the chance that both agree, given the draft's token, over the noise; no u decides.
+    `accept_prob` is the chance that both agree, given the draft's token, over the noise; no u decides. (Of a later
+    sibling it is the chance its own q would give it: what the earlier ones told about the noise is left out.)
     """
     verdict = _begin(p, proposal)
     children, qs = proposal.children(), proposal.q

@@ -72,8 +72,8 @@ class Proof(Document):
 
     `tv` is the total variation between the samples' frequencies and the target's law, `tv_exact` that of the
     enumerated law (None where it cannot be enumerated), `floor` what pure chance gives; `chi2`, `dof`, `p_value` of
-    the chi-squared test. `passed`: the exact one is below 1e-9 and the p-value above 1e-4. `outside` counts samples that the law
-    excludes.
+    the chi-squared test. `passed`: the exact one is below 1e-9 and the p-value above 1e-4. `outside` counts samples
+    that the law excludes.
     """
 
     created_at: str

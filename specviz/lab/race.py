@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 
+from specviz.engine.cache import ROOT
 from specviz.engine.engine import Engine
 from specviz.engine.sampling import Warp
 from specviz.errors import SettingsError, SpecvizError
-from specviz.settings import TITLES, Settings
+from specviz.settings import TITLES, TREES, Settings
 from specviz.trace import Document, Run
 
 SCHEMA = "specviz.race/1"
@@ -202,7 +203,7 @@ def _touch(engine: Engine, prompt: str | Sequence[int], settings: Settings) -> N
         cache = target.open(decoding.capacity + rows)
         cache.forward([0])
         cache.rollback(0)
-        cache.forward([0] * rows)
+        cache.forward([0] * rows, [ROOT] + [0] * (rows - 1) if settings.draft in TREES else None)
 
 
 def _lane(name: str, runs: list[Run], shown: int) -> Lane:

@@ -97,6 +97,9 @@ class TableModel:
     def exit(self, layers: int) -> TableModel:
         return TableModel(self._exit_logits, f"early exit of {self.name}")
 
+    def refuses_exit(self) -> None:
+        return None
+
     def refuses_trees(self) -> None:
         return None
 

@@ -231,3 +231,13 @@ def test_calibrating_needs_no_long_context():
         run = engine.generate([5, 6, 7], draft=draft, adaptive=True, max_new_tokens=6)
         assert all(value > 0 for value in run.calibration.v)
     assert torch.isfinite(torch.tensor(run.calibration.v)).all()
+
+
+def test_an_adaptive_stream_that_never_began_disturbs_no_other():
+    engine = tiny_engine(draft_seed=1)
+    expected = plain(engine, max_new_tokens=12).output.token_ids
+    current = engine.stream(PROMPT, draft="none", max_new_tokens=12)
+    next(current)
+    engine.stream(PROMPT, draft="model", adaptive=True)
+    list(current)
+    assert current.run.output.token_ids == expected

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specviz.engine.cache import Store
-from specviz.errors import SettingsError
+from specviz.errors import ModelError, SettingsError
 from tests.conftest import tiny_engine
 from tests.tiny import ARCHITECTURES, tiny_model
 from tests.unit.checks import PROMPT, check_counts, numbered, plain
@@ -103,3 +103,15 @@ def test_a_model_of_one_layer_has_nothing_to_skip_and_an_exit_beyond_the_model_i
             engine.stream(PROMPT, draft=draft)
     with pytest.raises(SettingsError, match="exit_layer must be from 1 to 1"):
         tiny_engine("llama").stream(PROMPT, draft="layer_skip", exit_layer=2)
+
+
+def test_a_model_whose_layers_are_not_found_cannot_skip_them(monkeypatch):
+    monkeypatch.setattr("specviz.engine.model._first_layers", _not_found)
+    drafts = tiny_engine().drafts()
+    assert "layers of llama are not found" in drafts["layer_skip"]
+    assert "layers of llama are not found" in drafts["tree"]
+    assert drafts["ngram"] is None
+
+
+def _not_found(model, layers, name):
+    raise ModelError(f"The layers of {name} are not found: draft type layer_skip cannot be used with it.")

@@ -230,3 +230,10 @@ def test_a_stream_that_never_began_disturbs_no_other():
     assert current.run.output.token_ids == expected
     never.close()
     assert never.run.output.finish_reason == "cancelled"
+
+
+def test_a_cancellation_that_is_taken_back_still_holds(monkeypatch):
+    monkeypatch.setattr("specviz.engine.model.PREFILL_ROWS", 8)
+    asked = iter([False, True] + [False] * 100)
+    run = tiny_engine().generate([5, 6, 7] * 30, cancelled=lambda: next(asked))
+    assert (run.output.finish_reason, run.steps) == ("cancelled", [])

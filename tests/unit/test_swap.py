@@ -78,3 +78,10 @@ def test_a_draft_that_is_not_there_and_a_plain_run_are_refused():
         engine.stream(PROMPT, draft="ngram").swap("model")
     with pytest.raises(SettingsError, match="begun as plain decoding"):
         engine.stream(PROMPT, draft="none").swap("ngram")
+
+
+def test_adaptive_gamma_keeps_its_draft():
+    engine = tiny_engine(draft_seed=1)
+    decoding = engine.stream(PROMPT, draft="ngram", adaptive=True)
+    with pytest.raises(SettingsError, match="fixed gamma"):
+        decoding.swap("model")
