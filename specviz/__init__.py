@@ -36,6 +36,7 @@ def load(
     draft_model: str | None = None,
     dtype: str = "auto",
     device: str = "auto",
+    path: str = "auto",
     progress: Any = None,
 ) -> Engine:
     """Load a target (and its draft model) and return the engine that decodes with them.
@@ -43,29 +44,25 @@ def load(
     Args:
         pair: a name from `specviz.zoo.PAIRS`; without it and without `target`, the default model.
         target, draft_model: a folder in Hugging Face format, or a Hub id.
-        dtype: auto, float32, bfloat16 or float16; auto asks the hardware.
+        dtype: auto, float32, bfloat16, float16, int8 or int4; auto asks the hardware.
         device: auto, cpu, cuda, cuda:N or mps.
+        path: auto takes the CPU's fast path where the model allows it; transformers leaves it out.
         progress: called with `specviz.zoo.Progress` while weights are fetched and loaded.
 
     Raises:
         ModelError: a model that cannot be found, fetched, loaded or paired, in one sentence.
     """
     from specviz.engine.engine import Engine
-    from specviz.engine.model import LanguageModel
     from specviz.zoo import load_pair
+    from specviz.zoo.forward import language_models
 
     loaded = load_pair(pair, target=target, draft_model=draft_model, dtype=dtype, device=device, progress=progress)
-    draft = loaded.draft and LanguageModel(loaded.draft.model, loaded.draft.name, loaded.vocab_size)
-    return Engine(
-        LanguageModel(loaded.target.model, loaded.target.name, loaded.vocab_size),
-        loaded.target.tokenizer,
-        draft,
-        loaded.draft_unavailable,
-        eos_token_ids=_end_ids(loaded.target.model),
-    )
+    ours, theirs = language_models(loaded, path)
+    ends = _end_ids(loaded.target.generation_config)
+    return Engine(ours, loaded.target.tokenizer, theirs, loaded.draft_unavailable, eos_token_ids=ends)
 
 
-def _end_ids(model: Any) -> tuple[int, ...] | None:
+def _end_ids(generation_config: Any) -> tuple[int, ...] | None:
     """The ids that end an answer by the model's generation config (chat models have several), None without one."""
-    ids = model.generation_config.eos_token_id if model.generation_config else None
+    ids = generation_config.eos_token_id if generation_config else None
     return tuple(ids) if isinstance(ids, list) else None if ids is None else (ids,)

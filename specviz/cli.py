@@ -58,7 +58,7 @@ def model_options(
     pair: Pair = None,
     target: Annotated[str | None, typer.Option(help="Target: a folder or a Hub id.")] = None,
     draft_model: Annotated[str | None, typer.Option(help="Draft model: a folder or a Hub id.")] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16, int8 or int4.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Signature of what `specviz.load` takes."""
@@ -148,7 +148,7 @@ def info(pair: Pair = None) -> None:
     import transformers
 
     import specviz
-    from specviz.zoo import DEFAULT_PAIR, PAIRS, cache_dir, choose_device, choose_dtype
+    from specviz.zoo import DEFAULT_PAIR, PAIRS, cache_dir, choose_device, choose_precision
 
     with people() as console:
         if pair is not None and pair not in PAIRS:
@@ -157,7 +157,7 @@ def info(pair: Pair = None) -> None:
         console.print(
             f"specviz {specviz.__version__}, torch {torch.__version__}, transformers {transformers.__version__}"
         )
-        dtype = str(choose_dtype("auto", device)).removeprefix("torch.")
+        dtype = choose_precision("auto", device)
         console.print(f"device {device}, precision {dtype}, threads {torch.get_num_threads()}")
         console.print(f"cache {cache_dir()}", soft_wrap=True)
         for name, entry in PAIRS.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from dataclasses import dataclass, field
@@ -145,6 +146,13 @@ class Calibration:
     h: float
     h0: float
     unit_s: float
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether steps can be reckoned with it: finite costs, no less than 0, and a pass takes time."""
+        costs = [self.c, self.h, self.h0, *self.v]
+        real = all(isinstance(cost, (int, float)) and math.isfinite(cost) and cost >= 0 for cost in costs)
+        return bool(self.v) and real and min(self.v) > 0
 
     def step(self, gamma: int, nodes: int | None = None) -> float:
         """The modelled time of a step that drafts `gamma` tokens deep and `nodes` in all (a chain: as many)."""

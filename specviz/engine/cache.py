@@ -71,6 +71,15 @@ class KVCache:
         self.base += len(rows)
         self.links = []
 
+    def features(self, start: int, end: int) -> Tensor:
+        """(end - start, tapped layers * hidden) hidden states of the chain's rows from `start` on, a view of memory.
+
+        What `LanguageModel.tap` keeps; it must have been called.
+        """
+        held = self.model.store.features
+        assert held is not None and end <= self.base, "no features are kept of these rows"
+        return held[self.slot, start:end]
+
     def grown(self, rows: int, parents: Sequence[int] | None) -> None:
         """Called by the model behind a pass of `rows` rows."""
         if parents is None:
@@ -104,7 +113,8 @@ class Many:
 
 
 class Store:
-    """The memory of a model: for each layer keys and values of (slots, heads, capacity + 1, head_dim).
+    """The memory of a model: for each layer keys and values of (slots, heads, capacity + 1, head_dim), and (slots,
+    capacity + 1, width) `features` where layers are tapped.
 
     The row behind `capacity` takes what padding writes.
     """
@@ -113,6 +123,7 @@ class Store:
         self.plan: Single | Many = Single(0, 0, 0)
         self.slots = self.capacity = 0
         self.layers = [Layer(self) for _ in range(layers)]
+        self.features: Tensor | None = None
         self._touched = 0
 
     def room(self, slots: int, capacity: int) -> None:
@@ -121,17 +132,29 @@ class Store:
             # At least doubled, so that many texts opened one by one are not copied each time.
             self.slots = max(slots, 2 * self.slots) if slots > self.slots else self.slots
             self.capacity = max(capacity, self.capacity)
-            for layer in self.layers:
-                layer.grow()
+            self.grow()
+            if (old := self.features) is not None:
+                self.features = self._no_features(old)
+                self.features[: len(old), : old.shape[1] - 1] = old[:, :-1]
+
+    def write_features(self, features: Tensor) -> None:
+        """Keep the (texts, rows, width) features of the pass just planned."""
+        if self.features is None:
+            self.features = self._no_features(features)
+        plan = self.plan
+        if isinstance(plan, Single):
+            self.features[plan.slot, plan.start : plan.end] = features[0]
+        else:
+            self.features[plan.slots[:, None], plan.places] = features
+
+    def _no_features(self, like: Tensor) -> Tensor:
+        return like.new_zeros((self.slots, self.capacity + 1, like.shape[-1]))
 
     def clean(self) -> None:
         """Zeros wherever anything was written: a masked row weighs 0, but 0 times a stale NaN is NaN."""
-        for layer in self.layers:
-            if layer.is_initialized:
-                layer.keys[:, :, : self._touched].zero_()
-                layer.values[:, :, : self._touched].zero_()
-                layer.keys[:, :, self.capacity].zero_()
-                layer.values[:, :, self.capacity].zero_()
+        self.wipe(self._touched)
+        if self.features is not None:
+            self.features[:, : self._touched].zero_()
         self._touched = 0
 
     def touch(self, end: int) -> None:
@@ -139,8 +162,27 @@ class Store:
 
     def gather(self, slot: int, base: int, rows: Sequence[int]) -> None:
         """Move `rows`, counted from `base`, together behind `base`."""
-        if list(rows) == list(range(len(rows))):
-            return
+        if list(rows) != list(range(len(rows))):
+            self.move(slot, base, rows)
+            if self.features is not None:
+                where = torch.tensor(rows, device=self.features.device) + base
+                self.features[slot, base : base + len(rows)] = self.features[slot, where]
+
+    def grow(self) -> None:
+        """Bring the memory to `slots` and `capacity`."""
+        for layer in self.layers:
+            layer.grow()
+
+    def wipe(self, end: int) -> None:
+        """Zero the first `end` rows and the one for padding."""
+        for layer in self.layers:
+            if layer.is_initialized:
+                for states in (layer.keys, layer.values):
+                    states[:, :, :end].zero_()
+                    states[:, :, self.capacity].zero_()
+
+    def move(self, slot: int, base: int, rows: Sequence[int]) -> None:
+        """As `gather`, for rows that have to move."""
         for layer in self.layers:
             if layer.is_initialized:
                 where = torch.tensor(rows, device=layer.keys.device) + base

@@ -34,13 +34,16 @@ def calibrate(engine: Engine, settings: Settings) -> Calibration:
     """
     target = engine.target
     most = min(engine.drafter(settings.draft, settings).width(GAMMA_MAX) + 1, ROWS[-1])
-    context = min(CONTEXT, target.max_positions // 2)
+    models = [model for model in (target, engine.draft_model) if model is not None]
+    context = min(CONTEXT, min(model.max_positions for model in models) // 2)
     ids = [3 + i % 7 for i in range(context)] if target.vocab_size > 10 else [i % 2 for i in range(context)]
     v = _passes(engine, ids, most, tree=settings.draft in TREES)
     unit = v[0]
 
     limit = {"max_new_tokens": STEPS * (GAMMA + 1), "gamma": GAMMA, "ignore_eos": True, "trace": False}
-    options = {"draft": settings.draft, "candidates": settings.candidates, "exit_layer": settings.exit_layer, **limit}
+    # On a text that repeats, hybrid would copy in every step and its model seem free: what it costs is the model.
+    draft = ("model" if engine.draft_model else "layer_skip") if settings.draft == "hybrid" else settings.draft
+    options = {"draft": draft, "candidates": settings.candidates, "exit_layer": settings.exit_layer, **limit}
     drafting = _steps(engine, ids, options)
     plain = _steps(engine, ids, {"draft": "none", "max_new_tokens": STEPS, "ignore_eos": True, "trace": False})
     drafted = [step for step in drafting if step.gamma]

@@ -113,7 +113,8 @@ class Decoding:
             )
         if not self._settings.gamma:
             raise SettingsError("This run was begun as plain decoding, with gamma 0: begin it with a draft type.")
-        self._next_drafter = self._begun.get(draft) or self._parts.drafter_of(draft)
+        known = {**self._begun, self._drafter.type: self._drafter}  # before the first step nothing has begun
+        self._next_drafter = known.get(str(draft)) or self._parts.drafter_of(draft)
 
     def close(self) -> None:
         """End the run here; what was decoded stays in `run`."""

@@ -28,7 +28,7 @@ from specviz.engine.noise import noise_of
 from specviz.engine.record import TOP_MAX, StepRecorder
 from specviz.engine.verify import RULES
 from specviz.errors import SettingsError
-from specviz.settings import TREES, Settings
+from specviz.settings import TREES, Settings, shown
 from specviz.trace import Calibration, Device, Draft, Prompt, Run, Target
 
 
@@ -106,6 +106,10 @@ class Engine:
         calibration = options.pop("calibration", None)
         if not isinstance(top, int) or not 0 <= top <= TOP_MAX:
             raise SettingsError(f"top must be a whole number from 0 to {TOP_MAX}, not {top!r}.")
+        if calibration is not None and not (isinstance(calibration, Calibration) and calibration.is_sound):
+            raise SettingsError(
+                f"calibration must be the `calibration` of an earlier run, with finite costs, not {shown(calibration)}."
+            )
         settings = self._resolve(Settings.of(**options), prompt)
         token_ids = self.encode(prompt, settings.chat)
         drafter = self.drafter(settings.draft, settings)
@@ -170,6 +174,7 @@ class Engine:
             SettingsError: at once, naming the prompt it is about.
             NumericsError: the logits of one of them are not finite; the whole batch ends.
         """
+        prompts, settings = _listed("prompts", prompts), _listed("settings", settings or ())
         if settings and len(settings) != len(prompts):
             raise SettingsError(f"{len(prompts)} prompts and {len(settings)} settings: give one for each prompt.")
         decodings = []
@@ -177,6 +182,10 @@ class Engine:
             own = settings[number] if settings else {}
             own = own.given() if isinstance(own, Settings) else own
             try:
+                if not isinstance(own, Mapping) or not all(isinstance(name, str) for name in own):
+                    raise SettingsError(
+                        f"its settings must be a Settings or a mapping of its fields, not {shown(own)}."
+                    )
                 decodings.append(self.stream(prompt, **{**options, **own}))
             except SettingsError as error:
                 raise SettingsError(f"Prompt {number + 1} of {len(prompts)}: {error}") from error
@@ -276,11 +285,18 @@ class Engine:
         return AdaptiveGamma(settings.gamma, calibration, drafter.width(1)), calibration
 
 
+def _listed(name: str, values: Any) -> list:
+    # A text is a sequence too, of prompts of one letter each.
+    if isinstance(values, (str, bytes, bytearray, Mapping)) or not isinstance(values, Iterable):
+        raise SettingsError(f"{name} must be a list with one entry for each prompt, not {type(values).__name__}.")
+    return list(values)
+
+
 def describe_device(model: LanguageModel) -> Device:
     """What a trace says about where it was made."""
     kind = model.device.type
     name = torch.cuda.get_device_name(model.device) if kind == "cuda" else _processor()
-    return Device(name, kind, str(model.dtype).removeprefix("torch."), torch.get_num_threads(), model.path)
+    return Device(name, kind, model.precision, torch.get_num_threads(), model.path)
 
 
 def _processor() -> str:

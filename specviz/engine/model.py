@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,12 @@ class LanguageModel:
     """
 
     path = "transformers"
+    _taps: Taps | None = None
+
+    @property
+    def precision(self) -> str:
+        """What the weights are in, such as bfloat16."""
+        return str(self.dtype).removeprefix("torch.")
 
     def __init__(self, model: PreTrainedModel, name: str, vocab_size: int) -> None:
         config = model.config.get_text_config(decoder=True)
@@ -105,8 +112,7 @@ class LanguageModel:
             SettingsError: no such number of layers.
             ModelError: the layers of this architecture are not found.
         """
-        if not 1 <= layers < self.layers:
-            raise SettingsError(f"exit_layer must be from 1 to {self.layers - 1} for {self.name}, not {layers}.")
+        self._check_exit(layers)
         if layers not in self._exits:
             exit_ = copy.copy(self)
             exit_._model = _first_layers(self._model, layers, self.name)
@@ -114,8 +120,49 @@ class LanguageModel:
             exit_.params = sum(weights.numel() for weights in exit_._model.parameters())
             exit_.layers, exit_._exits = layers, {}
             exit_._memory = Cache(layers=self.store.layers[:layers])
+            exit_._taps = None
             self._exits[layers] = exit_
         return self._exits[layers]
+
+    def _check_exit(self, layers: int) -> None:
+        if not 1 <= layers < self.layers:
+            raise SettingsError(f"exit_layer must be from 1 to {self.layers - 1} for {self.name}, not {layers}.")
+
+    def tap(self, layers: tuple[int, ...]) -> None:
+        """Keep, from now on, what stands behind these layers for every row: read it with `KVCache.features`.
+
+        Layers are counted from 1; the number of layers means the last one's output, before the final norm. Kept in
+        the model's precision beside keys and values, so that a rollback or a kept path is the same for all. Tapping
+        other layers ends the earlier tap; rows read before the first have zeros.
+
+        Raises:
+            ModelError: there is no such layer, or the layers of this architecture are not found.
+        """
+        if self._taps is not None:
+            if self._taps.layers == layers:
+                return
+            self._taps.close()
+        if not layers or not all(1 <= layer <= self.layers for layer in layers):
+            raise ModelError(f"Layers to tap in {self.name} must be from 1 to {self.layers}, not {layers}.")
+        self._taps = Taps(layer_stack(self._model), layers)
+        self.store.features = None
+
+    @property
+    def embedding(self) -> Tensor:
+        """(vocabulary, hidden) embedding, as it is before any scaling."""
+        return self._model.get_input_embeddings().weight
+
+    def head_rows(self, ids: Tensor) -> Tensor:
+        """(len(ids), hidden) rows of the output head."""
+        return self._model.get_output_embeddings().weight[ids]
+
+    def refuses_taps(self) -> str | None:
+        """Why hidden states of this model cannot be kept; None when they can."""
+        try:
+            layer_stack(self._model)
+        except ModelError as error:
+            return str(error)
+        return None
 
     def refuses_exit(self) -> str | None:
         """Why no early exit can be made of this model; None when it can."""
@@ -143,6 +190,7 @@ class LanguageModel:
         twin = copy.copy(self)
         twin.store = Store(self.layers)
         twin._memory, twin._opened, twin._trees = Cache(layers=twin.store.layers), 0, None
+        twin._taps = None
         ids = [token % self.vocab_size for token in (5, 7, 11, 13, 17)]
         with torch.inference_mode():
             cache = twin.open(8)
@@ -207,7 +255,41 @@ class LanguageModel:
         extra |= {self._cache_argument: self._memory, "use_cache": True}
         if self._keeps_rows:
             extra["logits_to_keep"] = rows
-        return self._model(input_ids=ids, **extra).logits[:, -rows:, : self.vocab_size]
+        if self._taps is None:
+            return self._model(input_ids=ids, **extra).logits[:, -rows:, : self.vocab_size]
+        with self._taps.catching() as caught:
+            logits = self._model(input_ids=ids, **extra).logits
+        self.store.write_features(torch.cat(caught, -1))
+        return logits[:, -rows:, : self.vocab_size]
+
+
+class Taps:
+    """Hooks on some layers that catch their outputs during a pass and not otherwise: the weights may be shared."""
+
+    def __init__(self, stack: nn.ModuleList, layers: tuple[int, ...]) -> None:
+        self.layers = layers
+        self._caught: list[Tensor] | None = None
+        # In the order given: outputs are put together in the order in which they come.
+        assert list(layers) == sorted(set(layers)), "layers to tap go upwards"
+        self._hooks = [stack[layer - 1].register_forward_hook(self._catch) for layer in layers]
+
+    def _catch(self, module: nn.Module, given: tuple, output: Tensor | tuple) -> None:
+        if self._caught is not None:
+            self._caught.append(output[0] if isinstance(output, tuple) else output)
+
+    @contextmanager
+    def catching(self) -> Iterator[list[Tensor]]:
+        """The list fills with (texts, rows, hidden) outputs, one a layer."""
+        self._caught = caught = []
+        try:
+            yield caught
+        finally:
+            self._caught = None
+
+    def close(self) -> None:
+        """Take the hooks off."""
+        for hook in self._hooks:
+            hook.remove()
 
 
 def _genealogy(links: Sequence[int], count: int, parents: Sequence[int] | None) -> tuple[Tensor, Tensor]:
@@ -234,14 +316,34 @@ def _windows(config: object) -> str | None:
     return " and ".join(odd) + " attention" if odd else None
 
 
-def _first_layers(model: PreTrainedModel, layers: int, name: str) -> PreTrainedModel:
-    """`model` with all but its first `layers` left out; every weight is shared."""
+def layer_stack(model: PreTrainedModel) -> nn.ModuleList:
+    """The decoder layers of a model, in order.
+
+    Raises:
+        ModelError: this architecture's are not found.
+    """
+    module = model
+    for name in _path_of_layers(model):
+        module = getattr(module, name)
+    return module
+
+
+def _path_of_layers(model: PreTrainedModel) -> list[str]:
     total = model.config.get_text_config(decoder=True).num_hidden_layers
     for path, module in model.named_modules():
         for child, stack in module.named_children():
             if isinstance(stack, nn.ModuleList) and len(stack) == total:
-                return _with_child(model, [*filter(None, path.split(".")), child], stack[:layers])
-    raise ModelError(f"The layers of {name} are not found: draft type layer_skip cannot be used with it.")
+                return [*filter(None, path.split(".")), child]
+    raise ModelError(f"The layers of a {type(model).__name__} are not found.")
+
+
+def _first_layers(model: PreTrainedModel, layers: int, name: str) -> PreTrainedModel:
+    """`model` with all but its first `layers` left out; every weight is shared."""
+    try:
+        path = _path_of_layers(model)
+    except ModelError:
+        raise ModelError(f"The layers of {name} are not found: draft type layer_skip cannot be used with it.") from None
+    return _with_child(model, path, layer_stack(model)[:layers])
 
 
 def _with_child(module: nn.Module, path: list[str], child: nn.Module) -> nn.Module:

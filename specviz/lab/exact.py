@@ -6,6 +6,7 @@ branch in turn and knows its probability. Nothing is sampled. Held by tests/stat
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from specviz.drafters import Ask, Proposal, Start
 from specviz.drafters.protocol import drive
-from specviz.engine.cache import ROOT
+from specviz.engine.cache import ROOT, KVCache
 from specviz.engine.engine import Engine
 from specviz.engine.sampling import Warp
 from specviz.engine.verify import Verdict
@@ -82,13 +83,27 @@ def every_branch(work: Callable[[Branches], T]) -> Iterator[tuple[T, Branches]]:
             open_scripts += [[*noise.taken[:number], branch] for branch in range(1, branches)]
 
 
-def output_law(engine: Engine, settings: Settings, prompt: Sequence[int], length: int) -> Law:
-    """The joint law of the first `length` tokens that speculative decoding writes behind `prompt`."""
+def drafts_to_enumerate(engine: Engine, settings: Settings, prompt: Sequence[int], law: Law, most: int) -> int:
+    """How many drafts `output_law` will look at, about, given the target's `law`; counted no further than `most`."""
+    texts = len({text[:length] for text in law for length in range(len(text))})
+    with torch.inference_mode():
+        _, drafts = _drafts(engine, settings, list(prompt), Warp(settings, len(prompt)))
+        return texts * sum(1 for _ in itertools.islice(drafts, most // texts + 1))
+
+
+def output_law(
+    engine: Engine, settings: Settings, prompt: Sequence[int], length: int, tick: Callable[[], None] = lambda: None
+) -> Law:
+    """The joint law of the first `length` tokens that speculative decoding writes behind `prompt`.
+
+    `tick` is called before each text that is gone on from; what it raises ends the work.
+    """
     known: dict[tuple[int, ...], Law] = {}
 
     def law(text: tuple[int, ...]) -> Law:
         """Of what follows `text`, cut to `length` in all."""
         if text not in known:
+            tick()
             total: Law = {}
             for block, mass in _step_law(engine, settings, [*prompt, *text], len(prompt)).items():
                 block = block[: length - len(text)]
@@ -129,19 +144,9 @@ def total_variation(one: Law, other: Law) -> float:
 def _step_law(engine: Engine, settings: Settings, context: list[int], prompt_length: int) -> Law:
     """Probability of every block of tokens that one step can add behind `context`."""
     warp, rule = Warp(settings, prompt_length), engine.rules[settings.verify]
-    drafter = engine.drafter(settings.draft, settings)
-    capacity = len(context) + drafter.width(settings.gamma) + 1
-    cache = engine.target.open(capacity)
-    cache.prefill(context[:-1])
-    drafter.begin(Start(context, capacity, cache))
+    cache, proposals = _drafts(engine, settings, context, warp)
     law: Law = {}
-    for proposal, draws in every_branch(
-        lambda noise: drive(
-            drafter.propose(Ask(context, settings.gamma, warp, noise, settings.min_confidence))
-            if settings.gamma
-            else _nothing()
-        )
-    ):
+    for proposal, draws in proposals:
         parents = None if proposal.is_chain else [ROOT, *(parent + 1 for parent in proposal.parents)]
         logits = cache.forward([context[-1], *proposal.ids], parents)
         p = warp(logits, context, [(), *proposal.paths()])
@@ -152,6 +157,24 @@ def _step_law(engine: Engine, settings: Settings, context: list[int], prompt_len
                 block = (*(proposal.ids[node] for node in verdict.path), verdict.token)
                 law[block] = law.get(block, 0.0) + mass
     return law
+
+
+def _drafts(
+    engine: Engine, settings: Settings, context: list[int], warp: Warp
+) -> tuple[KVCache, Iterator[tuple[Proposal, Branches]]]:
+    """(the target's cache behind all of `context` but the last, every draft that can stand behind `context`)."""
+    drafter = engine.drafter(settings.draft, settings)
+    capacity = len(context) + drafter.width(settings.gamma) + 1
+    cache = engine.target.open(capacity)
+    cache.prefill(context[:-1])
+    drafter.begin(Start(context, capacity, cache))
+    return cache, every_branch(
+        lambda noise: drive(
+            drafter.propose(Ask(context, settings.gamma, warp, noise, settings.min_confidence))
+            if settings.gamma
+            else _nothing()
+        )
+    )
 
 
 def _nothing():

@@ -18,7 +18,7 @@ import torch
 
 from specviz.engine.engine import Engine
 from specviz.errors import SettingsError, SpecvizError
-from specviz.lab.exact import Law, output_law, target_law, total_variation
+from specviz.lab.exact import Law, drafts_to_enumerate, output_law, target_law, total_variation
 from specviz.lab.mistakes import MISTAKES
 from specviz.lab.table import LetterTokenizer, TableModel, table_engine
 from specviz.settings import TITLES, Settings, shown
@@ -32,6 +32,8 @@ PROMPT = (1, 2, 0, 1, 2)
 EXACT, SIGNIFICANT = 1e-9, 1e-4
 SAMPLES_MIN, SAMPLES_MAX, BATCH = 100, 1_000_000, 500
 GAMMA_MOST = 4
+#: Drafts that are enumerated; more would take minutes.
+DRAFTS_MOST = 40_000
 #: Samples of the true law itself that the noise floor is taken from.
 FLOOR_DRAWS = 200
 
@@ -116,7 +118,7 @@ def stream_proof(
         samples: runs of the engine's loop, 100 to 1,000,000, with the seeds `seed`, `seed + 1`, ...
         draft, verify: default `model` and `rejection`; with a mistake, where it shows itself.
         mistake: a name out of `MISTAKES`.
-        cancelled: asked between batches.
+        cancelled: asked between batches, and while the law is enumerated.
         seed: of the first sample.
         **options: gamma (1 to 4, default 2), temperature (0.8), top_k (3), and other fields of `Settings`.
 
@@ -130,18 +132,27 @@ def stream_proof(
         )
     settings = check(draft, verify, mistake, **options)
     length = (settings.gamma or 1) + 2
+
+    def look() -> None:
+        if cancelled():
+            raise ProofCancelled("The proof was stopped before it was over.")
+
     exact = None
     if mistake != "reseed":  # whose steps depend on each other through the numbers drawn, not through the text
         double = make_engine(mistake, torch.float64)
-        law, own = target_law(double, settings, PROMPT, length), output_law(double, settings, PROMPT, length)
-        exact = total_variation(law, own)
+        law = target_law(double, settings, PROMPT, length)
+        if drafts_to_enumerate(double, settings, PROMPT, law, DRAFTS_MOST) > DRAFTS_MOST:
+            raise SettingsError(
+                f"{TITLES[settings.draft]} with gamma {settings.gamma} has too many drafts to enumerate them all: "
+                "choose a smaller gamma, candidates or top-k."
+            )
+        exact = total_variation(law, output_law(double, settings, PROMPT, length, look))
     else:
         law = target_law(make_engine(None, torch.float64), settings, PROMPT, length)
     engine, counts = make_engine(mistake), Counter()
     for start in range(0, samples, BATCH):
         yield ProofProgress(start, samples)
-        if cancelled():
-            raise ProofCancelled("The proof was stopped before it was over.")
+        look()
         seeds = range(seed + start, seed + min(start + BATCH, samples))
         counts.update(sample(engine, settings, length, seeds))
     yield _judge(settings, mistake, length, law, exact, counts)
@@ -198,17 +209,19 @@ def sample(engine: Engine, settings: Settings, length: int, seeds: range) -> lis
 def compare(law: Law, counts: Counter[tuple[int, ...]]) -> tuple[float, int, float, int]:
     """Pearson's chi-squared test: (statistic, degrees of freedom, p-value, samples outside the law).
 
-    Cells that expect fewer than 5 are merged. A sample outside the law counts in a cell that expected one, and makes
-    the p-value 0.
+    The rarest cells are merged until each expects 5 (Cochran 1954): a rest that expects next to nothing would call a
+    single sample in it a deviation. A sample outside the law counts in a cell that expected one, and makes the
+    p-value 0.
     """
     n, cells, rest_mass, rest_seen = counts.total(), [], 0.0, 0
-    for text, mass in law.items():
-        if mass * n >= 5:
-            cells.append((mass * n, counts[text]))
-        else:
-            rest_mass, rest_seen = rest_mass + mass * n, rest_seen + counts[text]
+    for text, mass in sorted(law.items(), key=lambda item: item[1]):
+        rest_mass, rest_seen = rest_mass + mass * n, rest_seen + counts[text]
+        if rest_mass >= 5:
+            cells.append((rest_mass, rest_seen))
+            rest_mass, rest_seen = 0.0, 0
     if rest_mass > 0:
-        cells.append((rest_mass, rest_seen))
+        expected, seen = cells.pop() if cells else (0.0, 0)
+        cells.append((expected + rest_mass, seen + rest_seen))
     outside = n - sum(seen for _, seen in cells)
     statistic = sum((seen - expected) ** 2 / expected for expected, seen in cells) + outside**2
     dof = len(cells) - 1

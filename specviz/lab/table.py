@@ -75,6 +75,7 @@ class TableModel:
 
     def __init__(self, logits: Tensor, name: str = "table", exit_logits: Tensor | None = None) -> None:
         self.logits, self.name, self.dtype = logits, name, logits.dtype
+        self.precision = str(logits.dtype).removeprefix("torch.")
         self.vocab_size, self.params = logits.shape[-1], logits.numel()
         self._exit_logits = logits / 2 if exit_logits is None else exit_logits
 

@@ -20,7 +20,8 @@ from specviz.serve.gpu import ON_SPACES
 from specviz.serve.session import Session
 from specviz.settings import DRAFTS
 from specviz.trace import Device
-from specviz.zoo import Progress, choose_device, choose_dtype
+from specviz.zoo import Progress, choose_device, choose_precision
+from specviz.zoo.hardware import QUANTISED
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class Host:
         asked = self._dtype if dtype == "auto" else dtype
         with self._loading:
             device = choose_device(self._models["device"])
-            name = str(choose_dtype(asked, device)).removeprefix("torch.")
+            name = choose_precision(asked, device)
             if name not in self._engines:
                 self._engines[name] = specviz.load(**self._models, dtype=name, progress=progress)
             engine = self._engines[name]
@@ -93,7 +94,7 @@ class Host:
                     target=engine.target.name,
                     device=engine.device,
                     drafts=engine.drafts(),
-                    dtypes=("auto", "float32", "bfloat16", *(("float16",) if device.type != "cpu" else ())),
+                    dtypes=_dtypes(engine),
                 )
             return engine
 
@@ -110,3 +111,10 @@ class Host:
             log.exception("loading failed")
             message = f"The model could not be loaded ({type(error).__name__}: {error}); the server's log says more."
             self._status = replace(self._status, state="failed", message=message)
+
+
+def _dtypes(engine: Engine) -> tuple[str, ...]:
+    """The precisions that can be chosen for what was loaded."""
+    if engine.target.path == "fast-cpu":
+        return ("auto", "float32", "bfloat16", *QUANTISED)
+    return ("auto", "float32", "bfloat16", *(("float16",) if engine.device.type != "cpu" else ()))

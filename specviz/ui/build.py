@@ -21,7 +21,7 @@ from specviz.ui import plots, recorded
 from specviz.ui.ask import Ask, create_ask, wire_ask
 from specviz.ui.components import SCRIPTS, STATIC, RaceView, RunView, StatusView
 from specviz.ui.controls import Controls, create_controls, values
-from specviz.ui.jobs import FREE, JOB, Buttons, Event, idle, stream
+from specviz.ui.jobs import FREE, JOB, Buttons, Event, buttons_after, stream
 from specviz.ui.pages import Pages
 from specviz.ui.proof import create_proof, wire_proof
 from specviz.ui.theme import THEME
@@ -105,10 +105,11 @@ def _wire_jobs(
         settings, dtype, rounds = values(given)
         yield from stream(pages, request, lambda session: session.race(prompt, dtype=dtype, rounds=rounds, **settings))
 
-    gr.on([ask.run.click, ask.prompt.submit], run, inputs, [run_view, *buttons.all], **JOB).then(
-        idle, None, buttons.all, **FREE
-    ).then(**refresh)
-    ask.race.click(race, inputs, [race_view, *buttons.all], **JOB).then(idle, None, buttons.all, **FREE).then(**refresh)
+    after = {"fn": buttons_after(pages), "outputs": buttons.all, **FREE}
+    gr.on([ask.run.click, ask.prompt.submit], run, inputs, [run_view, *buttons.all], **JOB).then(**after).then(
+        **refresh
+    )
+    ask.race.click(race, inputs, [race_view, *buttons.all], **JOB).then(**after).then(**refresh)
 
 
 def _wire_live(demo: gr.Blocks, pages: Pages, ask: Ask, controls: Controls) -> None:

@@ -87,15 +87,15 @@ def _create_drafting(default: Settings) -> dict[str, Any]:
         list(range(CANDIDATES_MIN, CANDIDATES_MAX + 1)),
         value=default.candidates,
         label="Candidates",
-        info="of a tree or pool",
+        info="drafts in a pool, branches at a tree's node",
         elem_id="sv-candidates",
     )
     verify = Picker(default.verify, rule_words(), name="rule", legend="Acceptance rule", elem_id="sv-rule-picker")
-    gamma = _slider("gamma", GAMMA_MIN, GAMMA_MAX, default.gamma, 1, "Gamma", "tokens deep a step drafts")
+    gamma = _slider("gamma", GAMMA_MIN, GAMMA_MAX, default.gamma, 1, "Gamma", "how many tokens ahead a step drafts")
     adaptive = gr.Checkbox(
         default.adaptive,
         label="Adaptive",
-        info="chooses it step by step, up to this; none where drafting does not pay",
+        info="chooses gamma step by step, up to this; drafts nothing where it does not pay",
         elem_id="sv-adaptive",
     )
     return {"draft": draft, "candidates": candidates, "verify": verify, "gamma": gamma, "adaptive": adaptive}
@@ -129,7 +129,7 @@ def _create_more(default: Settings) -> dict[str, Any]:
     )
     with gr.Row(elem_classes="sv-pair"):
         exit_layer = gr.Number(
-            default.exit_layer, label="Exit layer", info="0 is half of them", precision=0, elem_id="sv-exit-layer"
+            default.exit_layer, label="Exit layer", info="layers used; 0 is half", precision=0, elem_id="sv-exit-layer"
         )
         dtype = gr.Dropdown(["auto"], value="auto", label="Precision", info="auto asks the chip", elem_id="sv-dtype")
     chat = gr.Checkbox(

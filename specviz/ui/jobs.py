@@ -56,14 +56,21 @@ def stream(
     page = pages.of(request.session_hash)
     number = page.next_number()
     feed = Feed(number)
-    yield [feed.text, *_states(busy=True)]
-    for batch in page.batches(number, start(page.session)):
-        yield [feed.add(*(line for event in batch for line in extend(event))), *[gr.skip()] * 4]
+    try:
+        yield [feed.text, *_states(busy=True)]
+        for batch in page.batches(number, start(page.session)):
+            yield [feed.add(*(line for event in batch for line in extend(event))), *[gr.skip()] * 4]
+    finally:
+        page.ended(number)
 
 
-def idle() -> list[Any]:
-    """Updates of `Buttons.all` once nothing is going on."""
-    return _states(busy=False)
+def buttons_after(pages: Pages) -> Callable[[gr.Request], list[Any]]:
+    """What sets `Buttons.all` behind a job: at rest, unless another job has taken over from it (Shift+Enter)."""
+
+    def settle(request: gr.Request) -> list[Any]:
+        return _states(busy=pages.of(request.session_hash).busy)
+
+    return settle
 
 
 def _states(busy: bool) -> list[Any]:

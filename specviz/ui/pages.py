@@ -18,10 +18,21 @@ class Page:
         self.session = session
         self.number = 0
         self.stopped = 0
+        self._going: set[int] = set()
 
     def next_number(self) -> int:
         self.number += 1
+        self._going.add(self.number)
         return self.number
+
+    def ended(self, number: int) -> None:
+        """Job `number` is over; doing it twice is harmless."""
+        self._going.discard(number)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job is going on; one that another has just taken over from is not the last word."""
+        return bool(self._going)
 
     def stop(self) -> None:
         """Ends the run in progress; instant and thread-safe."""

@@ -15,7 +15,7 @@ import gradio as gr
 from specviz.lab.mistakes import MISTAKES
 from specviz.ui import plots
 from specviz.ui.components import STATIC, ProofView
-from specviz.ui.jobs import FREE, JOB, QUIET, Buttons, Event, idle, stream
+from specviz.ui.jobs import FREE, JOB, QUIET, Buttons, Event, buttons_after, stream
 from specviz.ui.pages import Pages
 from specviz.ui.words import DRAFT_WORDS, RULE_WORDS
 
@@ -89,7 +89,7 @@ def wire_proof(pages: Pages, pane: ProofPane, buttons: Buttons) -> None:
         yield from stream(pages, request, lambda session: session.prove(**options), with_figures)
 
     pane.prove.click(prove, [*choices, pane.samples], [pane.view, *buttons.all], **JOB).then(
-        idle, None, buttons.all, **FREE
+        buttons_after(pages), None, buttons.all, **FREE
     )
 
 

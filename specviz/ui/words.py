@@ -23,7 +23,7 @@ DRAFT_WORDS = {
         (
             "ngram-smoothed",
             "Smoothed n-gram",
-            "draws from a small statistical model (Kneser–Ney) of the text so far, which has a real q.",
+            "draws from word statistics of the text so far (Kneser–Ney): it guesses where nothing can be copied, too.",
         ),
     ),
     "Models": (
@@ -44,7 +44,8 @@ DRAFT_WORDS = {
         (
             "tree",
             "Static tree",
-            "draws several candidates side by side, in a tree of fixed shape; one target pass checks them all.",
+            "draws several candidates side by side, from the draft model or else the target's first layers; one target "
+            "pass checks them all.",
         ),
         (
             "tree-dynamic",
@@ -62,19 +63,20 @@ RULE_WORDS = (
     (
         "rejection",
         "Rejection",
-        "keeps each draft token with chance min(1, p/q), from left to right; a refused one is replaced from what is "
-        "left of p.",
+        "keeps each draft token with chance min(1, p/q), p being its chance with the target and q with the draft; "
+        "behind a refused one the target corrects.",
     ),
     (
         "block",
         "Block",
-        "judges a chain as a whole and keeps no fewer tokens on average. While it is chosen, trees are not available.",
+        "judges the draft as one chain; on average it keeps no fewer tokens than Rejection. While it is chosen, trees are "
+        "not available.",
     ),
     (
         "coupled",
         "Coupled",
-        "has both models draw with the same noise and keeps a token when they agree: plain decoding by this rule "
-        "writes the same text.",
+        "has target and draft draw with the same random numbers and keeps a token when they agree: plain decoding by "
+        "this rule writes the same text.",
     ),
 )
 BLOCK_OFF = "judges chains, and this draft branches."

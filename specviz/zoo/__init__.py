@@ -1,7 +1,7 @@
 """Model pairs and how their weights are found, fetched and loaded."""
 
 from specviz.zoo.cache import Progress, cache_dir
-from specviz.zoo.hardware import choose_device, choose_dtype
+from specviz.zoo.hardware import choose_device, choose_dtype, choose_precision
 from specviz.zoo.loader import LoadedModel, LoadedPair, load_pair, locate, prepare
 from specviz.zoo.pairs import DEFAULT_PAIR, PAIRS, Pair
 
@@ -15,6 +15,7 @@ __all__ = [
     "cache_dir",
     "choose_device",
     "choose_dtype",
+    "choose_precision",
     "load_pair",
     "locate",
     "prepare",

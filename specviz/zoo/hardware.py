@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import torch
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+#: Weights only, on the CPU's fast path.
+QUANTISED = ("int8", "int4")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 _FAST_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # the last is Arm's name for it
 
@@ -66,6 +68,22 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     if device.type == "mps":
         return torch.float16
     return torch.bfloat16 if _FAST_BF16 & cpu_flags() else torch.float32
+
+
+def choose_precision(name: str, device: torch.device) -> str:
+    """The precision called `name`, such as bfloat16 or int4; `auto` as for `choose_dtype`.
+
+    Raises:
+        SettingsError: an unknown precision, or one that `device` cannot compute in.
+    """
+    text = str(name).removeprefix("torch.")
+    if text in QUANTISED:
+        if device.type != "cpu":
+            raise SettingsError(f"Precision {text} is for the CPU: on {device.type} choose one of {', '.join(DTYPES)}.")
+        return text
+    if text not in DTYPES:
+        raise SettingsError(_unknown("precision", text, (*DTYPES, *QUANTISED)))
+    return str(choose_dtype(text, device)).removeprefix("torch.")
 
 
 @cache

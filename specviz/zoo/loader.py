@@ -19,24 +19,39 @@ from specviz.zoo import bundled, hub
 from specviz.zoo.cache import Listener, in_short, report
 from specviz.zoo.check import check_vocabularies, read_config
 from specviz.zoo.convert import import_libraries, quiet
-from specviz.zoo.hardware import choose_device, choose_dtype
+from specviz.zoo.hardware import QUANTISED, choose_device, choose_precision
 from specviz.zoo.pairs import DEFAULT_PAIR, find_pair
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+    from specviz.engine.fast import Weights
 
 Source = str | Path
 
 
 @dataclass(slots=True)
 class LoadedModel:
-    """A model ready to decode (eval, no gradients) and its tokenizer; `source` is the folder or Hub id it came from."""
+    """A model (eval, no gradients) and its tokenizer; `source` is the folder or Hub id it came from.
 
-    model: PreTrainedModel
+    `weights` are there instead of `model` where a file holds them as the CPU's fast path computes with them.
+    """
+
+    model: PreTrainedModel | None
     tokenizer: PreTrainedTokenizerBase
     name: str
     source: str
+    config: PretrainedConfig
+    generation_config: GenerationConfig | None
+    weights: Weights | None = None
+
+    @property
+    def width(self) -> int:
+        """How many logits it gives."""
+        if self.model is None:
+            return self.weights.embedding.shape[0]
+        return self.model.get_output_embeddings().weight.shape[0]
 
 
 @dataclass(slots=True)
@@ -44,7 +59,8 @@ class LoadedPair:
     """A target and perhaps a draft model on one device in one precision.
 
     `draft_unavailable` says, when `draft` is None, why the draft type `model` is disabled. `vocab_size` is the number
-    of tokens both models' logits are cut to: the tokenizer's, or the target's logits if those are fewer.
+    of tokens both models' logits are cut to: the tokenizer's, or the target's logits if those are fewer. `precision` is
+    what they are to run in; weights of int8 are still float32 here.
     """
 
     pair: str | None
@@ -52,7 +68,7 @@ class LoadedPair:
     draft: LoadedModel | None
     draft_unavailable: str | None
     device: torch.device
-    dtype: torch.dtype
+    precision: str
     vocab_size: int
 
 
@@ -95,7 +111,7 @@ def load_pair(
         pair: a name out of PAIRS; with no target either, the default.
         target: instead of a pair; the name of the default pair stands for the default model.
         draft_model: likewise; takes the place of the pair's own.
-        dtype: auto, float32, bfloat16 or float16.
+        dtype: auto, float32, bfloat16, float16, int8 or int4.
         device: auto, cpu, cuda, cuda:N or mps.
         progress: called with a `Progress` at every stage and while bytes arrive.
 
@@ -109,10 +125,10 @@ def load_pair(
     draft_source = draft_model or (row and row.draft_model)
     target_source = target if row is None else (DEFAULT_PAIR if row.name == DEFAULT_PAIR else row.target)
     where = choose_device(device)
-    precision = choose_dtype(dtype, where)
+    precision = choose_precision(dtype, where)
 
     ours = _load(target_source, precision, where, progress)
-    size = min(len(ours.tokenizer), _width(ours.model))
+    size = min(len(ours.tokenizer), ours.width)
     if draft_source is None:
         return LoadedPair(
             row and row.name, ours, None, _why_no_draft(row and row.name, ours.name), where, precision, size
@@ -120,7 +136,7 @@ def load_pair(
     # The same weights need no second copy: target and draft differ in their caches, which the engine keeps.
     same = str(draft_source) == str(target_source)
     theirs = ours if same else _load(draft_source, precision, where, progress)
-    check_vocabularies(ours.source, theirs.source, ours.tokenizer, theirs.tokenizer, size, _width(theirs.model))
+    check_vocabularies(ours.source, theirs.source, ours.tokenizer, theirs.tokenizer, size, theirs.width)
     return LoadedPair(row and row.name, ours, theirs, None, where, precision, size)
 
 
@@ -130,19 +146,34 @@ def _why_no_draft(pair: str | None, name: str) -> str:
     return f"No draft model was given for {name}: name one with its tokenizer, or choose n-gram drafting."
 
 
-def _width(model: PreTrainedModel) -> int:
-    return model.get_output_embeddings().weight.shape[0]
+def _load(source: Source, precision: str, device: torch.device, progress: Listener | None) -> LoadedModel:
+    import torch
 
-
-def _load(source: Source, dtype: torch.dtype, device: torch.device, progress: Listener | None) -> LoadedModel:
     folder, name, label = _find(source, progress)
     import_libraries()
     report(progress, f"Loading {name}")
     read_config(folder, label)
     with quiet():
         tokenizer = _read_tokenizer(folder, label)
+        if precision == "int4" and str(source) == DEFAULT_PAIR:
+            return _read_int4(folder, tokenizer, name, label, progress)
+        dtype = torch.float32 if precision in QUANTISED else getattr(torch, precision)
         model = _read_model(folder, label, dtype, device)
-    return LoadedModel(model, tokenizer, name, label)
+    return LoadedModel(model, tokenizer, name, label, model.config, model.generation_config)
+
+
+def _read_int4(
+    folder: Path, tokenizer: PreTrainedTokenizerBase, name: str, label: str, progress: Listener | None
+) -> LoadedModel:
+    """The bundled model's own 4-bit weights, as they are in its GGUF file."""
+    from transformers import AutoConfig, GenerationConfig
+
+    from specviz.zoo.quantised import read_int4
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    generation = GenerationConfig.from_pretrained(folder, local_files_only=True)
+    place, file = bundled.gguf(progress)
+    return LoadedModel(None, tokenizer, name, label, config, generation, read_int4(place / file, config))
 
 
 def _find(source: Source, progress: Listener | None) -> tuple[Path, str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from specviz.lab.mistakes import MISTAKES
-from tests.browser.acts import capture_feed, feed_lines, pick, run
+from tests.browser.acts import PROMPT, capture_feed, feed_lines, pick, run, set_slider
 from tests.browser.conftest import PHONE
 
 if TYPE_CHECKING:
@@ -96,3 +96,35 @@ def test_proof_on_a_phone(open_page, shot):
     )
     assert wide == 0
     shot(page)
+
+
+def test_a_law_that_cannot_be_enumerated_claims_no_enumeration(open_page):
+    """Behind a reseeded generator the steps are not independent, so there is no exact figure."""
+    page = open_page()
+    assert prove(page)["tv_exact"] is not None
+    assert part(page, "enumerated") == "every draft and acceptance enumerated"
+    pick(page, "sv-proof-mistake", MISTAKES["reseed"].title)
+    page.click("#sv-prove-button")
+    page.wait_for_selector(".sv-proof[data-state=running]")
+    page.wait_for_selector(".sv-proof[data-state=done]", timeout=PROOF_MS)
+    assert part(page, "exact") == "–"
+    assert part(page, "enumerated") == "cannot be enumerated here"
+
+
+def test_a_run_that_takes_over_from_a_proof_can_be_stopped(open_page):
+    """Shift+Enter is not a disabled button: the end of the proof must not switch off the run's Stop."""
+    page = open_page()
+    set_slider(page, "sv-length", 512)
+    page.fill("#sv-prompt textarea", PROMPT)
+    page.get_by_role("radio", name="30,000").check()
+    page.click("#sv-prove-button")
+    page.wait_for_selector(".sv-proof[data-state=running]")
+    page.focus("#sv-prompt textarea")
+    page.keyboard.press("Shift+Enter")
+    page.wait_for_selector(".sv-proof[data-state=stopped]", timeout=PROOF_MS)
+    page.wait_for_selector(".sv-run[data-state=running]", timeout=PROOF_MS)
+    page.wait_for_timeout(500)  # the proof's last word on the buttons has come by now
+    assert page.locator("#sv-run-button").is_disabled()
+    page.click(".sv-run .sv-pane-stop")
+    page.wait_for_selector(".sv-run[data-state=stopped]")
+    page.wait_for_selector("#sv-run-button:not([disabled])")

@@ -123,9 +123,21 @@ def test_bad_input_is_refused_in_a_sentence():
             prove(**options)
 
 
-def test_it_can_be_stopped():
+def test_it_can_be_stopped_also_while_the_law_is_enumerated():
     with pytest.raises(proof.ProofCancelled):
-        prove(cancelled=lambda: True)
+        prove(cancelled=lambda: True, progress=lambda _: pytest.fail("sampling had begun"))
+
+
+@pytest.mark.parametrize("draft", ["tree", "pool"])
+def test_more_drafts_than_can_be_enumerated_are_refused_at_once(draft):
+    with pytest.raises(SettingsError, match="gamma 4 has too many drafts to enumerate"):
+        prove(draft=draft, gamma=4, candidates=4, samples=100)
+
+
+def test_a_rare_text_in_a_small_sample_is_no_deviation():
+    law = {(0,): 0.6, (1,): 0.3999, (2,): 0.0001}
+    assert compare(law, Counter({(0,): 60, (1,): 39, (2,): 1}))[1:3] == (1, pytest.approx(1, abs=0.01))
+    assert compare(law, Counter({(0,): 5}))[1:3] == (0, 1.0)  # nothing to compare
 
 
 def test_a_mistake_is_shown_where_it_can_happen():

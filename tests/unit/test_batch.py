@@ -123,6 +123,11 @@ def test_one_prompt_none_and_no_settings():
         ([[5], [6], [7]], [{}, {"gamma": 99}, {}], "Prompt 2 of 3: gamma must be"),
         ([[5], [6]], [{}, {"draft": "model"}], "Prompt 2 of 2: Draft type 'model' cannot be used: No draft model"),
         ([[5], [6]], [{}], "2 prompts and 1 settings: give one for each prompt"),
+        ([[5], [6]], [{}, None], "Prompt 2 of 2: its settings must be a Settings or a mapping"),
+        ([[5], [6]], [{1: 2}, {}], "Prompt 1 of 2: its settings must be a Settings or a mapping"),
+        ([[5]], {"seed": 1}, "settings must be a list with one entry for each prompt, not dict"),
+        ("a text", [], "prompts must be a list with one entry for each prompt, not str"),
+        (None, [], "prompts must be a list with one entry for each prompt, not NoneType"),
     ],
 )
 def test_errors_name_the_prompt_at_once(prompts, settings, sentence):

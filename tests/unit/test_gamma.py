@@ -9,8 +9,9 @@ import torch
 
 from specviz.engine.engine import Engine
 from specviz.engine.gamma import AdaptiveGamma, FixedGamma
+from specviz.errors import SettingsError
 from specviz.lab.table import TableModel, table_engine
-from specviz.settings import GAMMA_MAX
+from specviz.settings import GAMMA_MAX, Settings
 from specviz.summary import drafted_depth, expected_tokens, levels
 from specviz.trace import Calibration
 from tests.conftest import tiny_engine
@@ -241,3 +242,31 @@ def test_an_adaptive_stream_that_never_began_disturbs_no_other():
     engine.stream(PROMPT, draft="model", adaptive=True)
     list(current)
     assert current.run.output.token_ids == expected
+
+
+def test_a_draft_of_short_context_is_no_free_draft():
+    """A text longer than the draft model can read would make it silent, and its cost nothing."""
+    engine = table_engine(TableModel.random(12, 1), TableModel.random(12, 2))
+    engine.draft_model.max_positions = 40
+    assert engine.calibration(Settings.of(draft="model")).c > 0
+
+
+def test_hybrid_is_reckoned_at_the_cost_of_its_model(monkeypatch):
+    """The text that costs are measured on repeats: copied throughout, the model behind would seem free."""
+    engine, asked = table_engine(TableModel.random(12, 1), TableModel.random(12, 2)), []
+    generate = engine.generate
+    monkeypatch.setattr(engine, "generate", lambda ids, **o: asked.append(o["draft"]) or generate(ids, **o))
+    engine.calibration(Settings.of(draft="hybrid"))
+    assert set(asked) == {"model", "none"}
+
+
+@pytest.mark.parametrize(
+    "calibration",
+    [
+        "fast", {}, {"c": 0.1}, Calibration(float("nan"), [1.0], 0, 0, 1), Calibration(0.1, [], 0, 0, 1),
+        Calibration(-0.1, [1.0], 0, 0, 1), Calibration(0.1, [0.0], 0, 0, 1), Calibration(None, [1.0], 0, 0, 1),
+    ],
+)  # fmt: skip
+def test_costs_that_cannot_be_reckoned_with_are_refused(calibration):
+    with pytest.raises(SettingsError, match="calibration must be the `calibration` of an earlier run"):
+        table_engine(TableModel.random(5, 1)).stream([1, 2], draft="ngram", adaptive=True, calibration=calibration)

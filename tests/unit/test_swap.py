@@ -85,3 +85,17 @@ def test_adaptive_gamma_keeps_its_draft():
     decoding = engine.stream(PROMPT, draft="ngram", adaptive=True)
     with pytest.raises(SettingsError, match="fixed gamma"):
         decoding.swap("model")
+
+
+@pytest.mark.parametrize("draft", SPECULATIVE)
+def test_a_change_to_the_same_draft_before_the_first_step_is_none(draft):
+    engine, options = tiny_engine(draft_seed=1), {"max_new_tokens": 12, "ignore_eos": True}
+    decoding = engine.stream(PROMPT, draft=draft, **options)
+    decoding.swap(draft)
+    assert not any("draft changed" in (step.note or "") for step in decoding)
+    assert decoding.run.output == engine.generate(PROMPT, draft=draft, **options).output
+
+
+def test_a_draft_that_is_no_text_is_refused():
+    with pytest.raises(SettingsError, match="Unknown draft type"):
+        tiny_engine().stream(PROMPT).swap(["ngram"])

@@ -320,3 +320,14 @@ def test_a_stop_of_an_old_run_does_not_stop_the_next():
     page.session.stops = 0
     assert len(list(page.batches(page.next_number(), Events([[{"type": "end"}]])))) == 1
     assert page.session.stops == 0
+
+
+def test_a_page_is_busy_until_its_last_job_has_ended():
+    """A run that takes over from another: the end of the first is not the end of all."""
+    page = Pages(FakeHost()).of("one")
+    first, second = page.next_number(), page.next_number()
+    page.ended(first)
+    assert page.busy
+    page.ended(second)
+    page.ended(second)
+    assert not page.busy

@@ -25,7 +25,7 @@ def test_a_folder_of_each_architecture_loads_as_it_was_saved(tmp_path, architect
     capfd.readouterr()
     loaded = load(folder)
     assert loaded.pair is None
-    assert (loaded.vocab_size, loaded.dtype, loaded.device.type) == (VOCAB_SIZE, torch.float32, "cpu")
+    assert (loaded.vocab_size, loaded.precision, loaded.device.type) == (VOCAB_SIZE, "float32", "cpu")
     model = loaded.target.model
     assert not model.training
     assert not any(weight.requires_grad for weight in model.parameters())
@@ -46,7 +46,8 @@ def test_a_target_and_its_draft_model(tmp_path):
     assert loaded.draft.name == "small"
     assert loaded.draft_unavailable is None
     assert loaded.vocab_size == VOCAB_SIZE
-    assert loaded.target.model.dtype == loaded.draft.model.dtype == loaded.dtype == torch.bfloat16
+    assert loaded.target.model.dtype == loaded.draft.model.dtype == torch.bfloat16
+    assert loaded.precision == "bfloat16"
     assert stages == ["Loading large", "Loading small"]
 
 

@@ -42,10 +42,11 @@
         `${proof.n.toLocaleString("en-GB")} samples`,
       ].join(" · ");
       this.part("exact").textContent = small(proof.tv_exact);
+      this.part("enumerated").textContent = proof.tv_exact === null ? "cannot be enumerated here" : "every draft and acceptance enumerated";
       this.part("tv").textContent = small(proof.tv);
       this.part("floor").textContent = `chance alone gives ${small(proof.floor.low)} to ${small(proof.floor.high)}`;
       this.part("p").textContent = chance(proof.p_value);
-      this.part("chi2").textContent = `χ² = ${sv.number(proof.chi2, 1)} at ${sv.plural(proof.dof, "degree")} of freedom`;
+      this.part("chi2").textContent = `how often chance alone would be as far off; χ² = ${sv.number(proof.chi2, 1)} at ${sv.plural(proof.dof, "degree")} of freedom`;
       this._state("done", proof.mistake ? "Measured with the mistake switched on." : "Measured on the engine as it is.");
       this.part("announce").textContent = proof.verdict;
     }

@@ -1,0 +1,309 @@
+"""The CPU fast path: Llama-like models with fused matrices, a cache written in place and attention for few rows.
+
+The same surface as `specviz.engine.model.LanguageModel`; what it cannot run is refused by name, and the trace says
+which path ran. Held by tests/unit/test_fast.py: float32 ids are those of transformers' own forward.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PretrainedConfig, PreTrainedModel
+
+from specviz.engine.cache import Single, Store
+from specviz.engine.matrices import Matrix, pack, refuses
+from specviz.engine.model import LanguageModel
+from specviz.errors import ModelError
+
+#: Model types whose layers are those of Llama, biases of q, k and v aside.
+FAMILIES = ("llama", "qwen2")
+#: RoPE types whose angles do not depend on the length of the text.
+ROPES = ("default", "linear", "llama3", "yarn")
+#: From so many rows on attention runs through PyTorch's own kernel, which never holds all scores at once.
+MANY_ROWS = 48
+
+
+@dataclass(slots=True)
+class Block:
+    """One layer's weights: norms in front of attention and MLP, and four matrices."""
+
+    norm: Tensor
+    qkv: Matrix
+    out: Matrix
+    mlp_norm: Tensor
+    gate_up: Matrix
+    down: Matrix
+
+
+@dataclass(slots=True)
+class Weights:
+    """A whole model: (vocabulary, hidden) embedding, blocks, final norm, head, and the number of parameters."""
+
+    embedding: Tensor
+    blocks: list[Block]
+    norm: Tensor
+    head: Matrix
+    params: int
+
+
+class FastStore(Store):
+    """Memory of the fast path: keys as (slots, heads, head_dim, capacity + 1), so that scores are one product."""
+
+    def __init__(self, layers: int, heads: int, head_dim: int, dtype: torch.dtype) -> None:
+        super().__init__(0)
+        self._shape, self._dtype, self._count = (heads, head_dim), dtype, layers
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+
+    def grow(self) -> None:
+        old_keys, old_values = self.keys, self.values
+        heads, head_dim = self._shape
+        rows = self.capacity + 1
+        self.keys = [torch.zeros(self.slots, heads, head_dim, rows, dtype=self._dtype) for _ in range(self._count)]
+        self.values = [torch.zeros(self.slots, heads, rows, head_dim, dtype=self._dtype) for _ in range(self._count)]
+        for new, states in zip(self.keys, old_keys, strict=False):
+            new[: len(states), :, :, : states.shape[3] - 1] = states[..., :-1]
+        for new, states in zip(self.values, old_values, strict=False):
+            new[: len(states), :, : states.shape[2] - 1] = states[:, :, :-1]
+
+    def wipe(self, end: int) -> None:
+        for keys, values in zip(self.keys, self.values, strict=True):
+            keys[..., :end].zero_()
+            values[:, :, :end].zero_()
+            keys[..., -1].zero_()
+            values[:, :, -1].zero_()
+
+    def move(self, slot: int, base: int, rows: Sequence[int]) -> None:
+        where = torch.tensor(rows) + base
+        end = base + len(rows)
+        for keys, values in zip(self.keys, self.values, strict=True):
+            keys[slot, :, :, base:end] = keys[slot, :, :, where]
+            values[slot, :, base:end] = values[slot, :, where]
+
+
+class FastModel(LanguageModel):
+    """A Llama-like model on the CPU.
+
+    Args:
+        weights: as `read_weights` or `specviz.zoo.quantised` make them.
+        config: the model's.
+        name: what people call it.
+        vocab_size: ids of the shared tokenizer; logits are cut to these.
+        precision: one of `specviz.engine.matrices.PRECISIONS`, what the weights are in.
+    """
+
+    path = "fast-cpu"
+
+    @property
+    def precision(self) -> str:
+        return self._precision
+
+    def __init__(self, weights: Weights, config: PretrainedConfig, name: str, vocab_size: int, precision: str) -> None:
+        self.name, self.vocab_size, self.params = name, vocab_size, weights.params
+        self._precision, self.device = precision, torch.device("cpu")
+        self.dtype = torch.float32 if precision == "float32" else torch.bfloat16
+        self.max_positions, self.layers = config.max_position_embeddings, config.num_hidden_layers
+        self._weights, self._config = weights, config
+        self._heads, self._kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self._head_dim = getattr(config, "head_dim", None) or config.hidden_size // self._heads
+        self._eps, self._hidden = config.rms_norm_eps, config.hidden_size
+        self.store = FastStore(self.layers, self._kv_heads, self._head_dim, torch.float32)
+        self._cos, self._sin = _rotary(config, 0)
+        self._opened = 0
+        self._exits: dict[int, LanguageModel] = {}
+        self._trees: str | None = None
+
+    def twin(self) -> FastModel:
+        """The same weights with a memory of their own."""
+        return FastModel(self._weights, self._config, self.name, self.vocab_size, self.precision)
+
+    def exit(self, layers: int) -> FastModel:
+        """As `LanguageModel.exit`."""
+        self._check_exit(layers)
+        if layers not in self._exits:
+            exit_ = copy.copy(self)
+            exit_._weights = dataclasses.replace(self._weights, blocks=self._weights.blocks[:layers])
+            exit_.name = f"the first {layers} of the {self.layers} layers of {self.name}"
+            exit_.params = self.params - (self.layers - layers) * self._block_params()
+            exit_.layers, exit_._exits = layers, {}
+            self._exits[layers] = exit_
+        return self._exits[layers]
+
+    def _block_params(self) -> int:
+        config, heads = self._config, self._heads + 2 * self._kv_heads
+        attention = self._hidden * self._head_dim * (heads + self._heads)
+        return attention + 3 * self._hidden * config.intermediate_size + 2 * self._hidden
+
+    def _why_no_trees(self) -> None:
+        return None
+
+    def _forward(
+        self, ids: Tensor, rows: int, attention_mask: Tensor | None = None, position_ids: Tensor | None = None
+    ) -> Tensor:
+        """(texts, rows, vocabulary) logits of the last `rows` of (texts, rows in) ids."""
+        plan, (texts, count) = self.store.plan, ids.shape
+        if isinstance(plan, Single):
+            positions: Tensor | slice = slice(plan.start, plan.end)
+            last = plan.end
+        else:
+            positions = position_ids.view(-1)
+            last = int(positions.max()) + 1
+        if last > len(self._cos):
+            self._cos, self._sin = _rotary(self._config, max(last, 2 * len(self._cos)))
+        angles = self._cos[positions], self._sin[positions]
+        mask = None if attention_mask is None else self._grouped(attention_mask.float())
+        x = F.embedding(ids.view(-1), self._weights.embedding)
+        for number, block in enumerate(self._weights.blocks):
+            normed = F.rms_norm(x, (self._hidden,), block.norm, self._eps)
+            x = x + block.out(self._attend(number, block.qkv(normed), angles, mask, texts, count))
+            gate, up = block.gate_up(F.rms_norm(x, (self._hidden,), block.mlp_norm, self._eps)).chunk(2, -1)
+            x = x + block.down(F.silu(gate) * up)
+        if rows < count:
+            x = x.view(texts, count, -1)[:, -rows:].reshape(texts * rows, -1)
+        logits = self._weights.head(F.rms_norm(x, (self._hidden,), self._weights.norm, self._eps))
+        return logits.view(texts, rows, -1)[..., : self.vocab_size]
+
+    def _attend(
+        self, number: int, qkv: Tensor, angles: tuple[Tensor, Tensor], mask: Tensor | None, texts: int, count: int
+    ) -> Tensor:
+        """Attention of layer `number` for (texts * count, heads * head_dim) queries, keys and values side by side."""
+        heads, kv_heads, size, plan = self._heads, self._kv_heads, self._head_dim, self.store.plan
+        qkv = qkv.float().view(texts * count, heads + 2 * kv_heads, size)
+        turned = qkv[:, : heads + kv_heads]
+        turned = turned * angles[0] + turned.roll(size // 2, -1) * angles[1]
+        keys, values = self._remember(number, turned[:, heads:], qkv[:, heads + kv_heads :], texts, count)
+        group = heads // kv_heads
+        queries = turned[:, :heads].view(texts, count, kv_heads, group, size).permute(0, 2, 3, 1, 4)
+        if count >= MANY_ROWS:
+            out = self._kernel(queries, keys, values, mask, count)
+        else:
+            scores = queries.reshape(texts * kv_heads, group * count, size).bmm(keys).mul_(size**-0.5)
+            if mask is not None:
+                scores += mask
+            elif count > 1:
+                scores.view(kv_heads, group, count, -1)[..., plan.start :] += _future(count)
+            out = scores.softmax(-1).bmm(values).view(texts, kv_heads, group, count, size)
+        return out.permute(0, 3, 1, 2, 4).reshape(texts * count, heads * size).to(self.dtype)
+
+    def _remember(self, number: int, keys: Tensor, values: Tensor, texts: int, count: int) -> tuple[Tensor, Tensor]:
+        """Write (texts * count, heads, size) keys and values; all of the texts', as (texts * heads, ...) matrices."""
+        plan, held_keys, held_values = self.store.plan, self.store.keys[number], self.store.values[number]
+        if isinstance(plan, Single):
+            held_keys[plan.slot, :, :, plan.start : plan.end] = keys.permute(1, 2, 0)
+            held_values[plan.slot, :, plan.start : plan.end] = values.transpose(0, 1)
+            return held_keys[plan.slot, :, :, : plan.end], held_values[plan.slot, :, : plan.end]
+        shape = (texts, count, self._kv_heads, self._head_dim)
+        held_keys[plan.slots[:, None], :, :, plan.places] = keys.view(shape)
+        held_values[plan.slots[:, None], :, plan.places] = values.view(shape)
+        if plan.first:
+            held_keys, held_values = held_keys[:texts], held_values[:texts]
+        else:
+            held_keys, held_values = held_keys[plan.slots], held_values[plan.slots]
+        return held_keys.flatten(0, 1)[:, :, : plan.end], held_values.flatten(0, 1)[:, : plan.end]
+
+    def _kernel(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, count: int) -> Tensor:
+        texts, kv_heads, group = queries.shape[:3]
+        many = queries.reshape(texts, kv_heads * group, count, self._head_dim)
+        wide = [
+            states.unflatten(0, (texts, kv_heads)).repeat_interleave(group, 1)
+            for states in (keys.transpose(1, 2), values)
+        ]
+        if mask is None:
+            plan = self.store.plan
+            mask = torch.zeros(count, plan.end)
+            mask[:, plan.start :] = _future(count)
+        else:
+            mask = mask.view(texts, kv_heads * group, count, -1)
+        out = F.scaled_dot_product_attention(many, *wide, attn_mask=mask)
+        return out.view(texts, kv_heads, group, count, self._head_dim)
+
+    def _grouped(self, mask: Tensor) -> Tensor:
+        """(texts, 1, rows, keys) as (texts * kv_heads, group * rows, keys)."""
+        group = self._heads // self._kv_heads
+        texts, _, rows, keys = mask.shape
+        wide = mask[:, None].expand(texts, self._kv_heads, group, rows, keys)
+        return wide.reshape(texts * self._kv_heads, group * rows, keys)
+
+
+@cache
+def _future(count: int) -> Tensor:
+    """(count, count) with -inf where a row would look ahead."""
+    return torch.full((count, count), -torch.inf).triu_(1)
+
+
+def _rotary(config: PretrainedConfig, length: int) -> tuple[Tensor, Tensor]:
+    """(length, 1, head_dim) cosines and sines; the sines of the first half carry the sign that turning it needs."""
+    rotary = rotary_embedding(config)
+    cos, sin = rotary(torch.zeros(1, dtype=torch.float32), torch.arange(length)[None])
+    sin = sin[0].clone()
+    sin[:, : sin.shape[-1] // 2] *= -1
+    return cos[0][:, None].contiguous(), sin[:, None].contiguous()
+
+
+def rotary_embedding(config: PretrainedConfig) -> torch.nn.Module:
+    """transformers' own rotary embedding of a model, which knows every way of scaling."""
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    return LlamaRotaryEmbedding(config)
+
+
+def refuses_fast(model: PreTrainedModel, precision: str) -> str | None:
+    """Why this model cannot take the fast path in a precision; None when it can."""
+    config = model.config
+    if precision == "float16":
+        return "float16 runs through transformers."
+    if config.model_type not in FAMILIES:
+        return f"{config.model_type} models run through transformers."
+    if model.device.type != "cpu":
+        return "The fast path is for the CPU."
+    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    if rope not in ROPES:
+        return f"RoPE of type {rope} runs through transformers."
+    if config.hidden_act != "silu" or getattr(config, "mlp_bias", False):
+        return "Its MLP is not Llama's and runs through transformers."
+    if getattr(config, "use_sliding_window", False):
+        return "Sliding windows run through transformers."
+    layer = model.model.layers[0]
+    named = [layer.self_attn.q_proj, layer.self_attn.o_proj, layer.mlp.gate_proj, layer.mlp.down_proj]
+    return refuses(precision, [tuple(module.weight.shape) for module in named])
+
+
+def read_weights(model: PreTrainedModel, precision: str) -> Weights:
+    """The weights of a transformers model, fused and packed.
+
+    Raises:
+        ModelError: the fast path cannot run it (`refuses_fast` says why).
+    """
+    if reason := refuses_fast(model, precision):
+        raise ModelError(reason)
+    dtype = torch.float32 if precision == "float32" else torch.bfloat16
+    blocks = []
+    for layer in model.model.layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        qkv = (attention.q_proj, attention.k_proj, attention.v_proj)
+        blocks.append(
+            Block(
+                norm=layer.input_layernorm.weight.detach().to(dtype),
+                qkv=pack(precision, [module.weight for module in qkv], [module.bias for module in qkv]),
+                out=pack(precision, [attention.o_proj.weight], [attention.o_proj.bias]),
+                mlp_norm=layer.post_attention_layernorm.weight.detach().to(dtype),
+                gate_up=pack(precision, [mlp.gate_proj.weight, mlp.up_proj.weight]),
+                down=pack(precision, [mlp.down_proj.weight]),
+            )
+        )
+    # The head decides between near-equal tokens: int8 where the rest is int4, as llama.cpp keeps it.
+    head = "int8" if precision == "int4" else precision
+    return Weights(
+        embedding=model.get_input_embeddings().weight.detach().to(dtype),
+        blocks=blocks,
+        norm=model.model.norm.weight.detach().to(dtype),
+        head=pack(head, [model.get_output_embeddings().weight]),
+        params=sum(weights.numel() for weights in model.parameters()),
+    )

@@ -1,0 +1,105 @@
+"""Weight matrices in the precisions of the CPU fast path: float32, bfloat16, int8 and int4, the last two weights only.
+
+Activations are bfloat16 where weights are not float32. Held by tests/unit/test_fast.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+PRECISIONS = ("float32", "bfloat16", "int8", "int4")
+#: Weights that share a scale and a zero point in int4, as in GGUF's Q4_1.
+GROUP = 32
+#: Rows that PyTorch's int4 kernel wants the output dimension to be a multiple of.
+INT4_ROWS = 16
+
+#: (rows, in) activations -> (rows, out).
+Matrix = Callable[[Tensor], Tensor]
+
+
+class Dense:
+    """Weights (out, in) in float32 or bfloat16."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+    @property
+    def bytes(self) -> int:
+        return self.weight.nbytes
+
+
+class Int8:
+    """int8 weights (out, in) with one scale a row."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        weight = weight.float()
+        scale = weight.abs().amax(1).clamp_(min=1e-12) / 127
+        self.weight = (weight / scale[:, None]).round_().to(torch.int8).contiguous()
+        self.scale, self.bias = scale.bfloat16(), None if bias is None else bias.bfloat16()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        out = torch._weight_int8pack_mm(x, self.weight, self.scale)
+        return out if self.bias is None else out + self.bias
+
+    @property
+    def bytes(self) -> int:
+        return self.weight.nbytes + self.scale.nbytes
+
+
+class Int4:
+    """int4 weights: `number * scale + low` for each group of 32 along the input, numbers 0 to 15.
+
+    Args:
+        numbers: (out, in) integers.
+        scale, low: (out, in / 32).
+    """
+
+    def __init__(self, numbers: Tensor, scale: Tensor, low: Tensor, bias: Tensor | None = None) -> None:
+        self.packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(numbers.int(), 1)
+        # The kernel computes (number - 8) * scale + zero.
+        self.scales = torch.stack([scale, low + 8 * scale], -1).transpose(0, 1).contiguous().bfloat16()
+        self.bias = None if bias is None else bias.bfloat16()
+
+    @classmethod
+    def quantised(cls, weight: Tensor, bias: Tensor | None = None) -> Int4:
+        """From float weights (out, in), by the least and the greatest of each group."""
+        groups = weight.float().view(weight.shape[0], -1, GROUP)
+        low, high = groups.amin(-1), groups.amax(-1)
+        scale = ((high - low) / 15).clamp_(min=1e-12)
+        numbers = ((groups - low[..., None]) / scale[..., None]).round_().clamp_(0, 15)
+        return cls(numbers.view_as(weight), scale, low, bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        out = torch.ops.aten._weight_int4pack_mm_for_cpu(x, self.packed, GROUP, self.scales)
+        return out if self.bias is None else out + self.bias
+
+    @property
+    def bytes(self) -> int:
+        return self.packed.nbytes + self.scales.nbytes
+
+
+def pack(precision: str, weights: Sequence[Tensor], biases: Sequence[Tensor | None] = ()) -> Matrix:
+    """Several (out, in) weights as one matrix, their outputs side by side."""
+    weight = torch.cat([weight.detach() for weight in weights])
+    given = [bias for bias in biases if bias is not None]
+    bias = torch.cat([bias.detach() for bias in given]) if given else None
+    if precision == "int8":
+        return Int8(weight, bias)
+    if precision == "int4":
+        return Int4.quantised(weight, bias)
+    dtype = torch.float32 if precision == "float32" else torch.bfloat16
+    return Dense(weight.to(dtype).contiguous(), None if bias is None else bias.to(dtype))
+
+
+def refuses(precision: str, shapes: Sequence[tuple[int, int]]) -> str | None:
+    """Why matrices of these (out, in) shapes cannot be had in a precision; None when they can."""
+    if precision == "int4" and any(wide % GROUP or rows % INT4_ROWS for rows, wide in shapes):
+        return f"int4 needs matrices of {INT4_ROWS}s of rows and {GROUP}s of columns."
+    return None

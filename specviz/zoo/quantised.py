@@ -1,0 +1,105 @@
+"""Reads a GGUF file's own 4-bit weights into the CPU fast path, without ever making floats of them.
+
+Q4_1 is int4 in groups of 32 with a scale and a least value, which is what PyTorch's int4 kernel computes with; Q8_0
+tensors (the embedding) are int8 with a scale for each 32. Held by tests/unit/test_quantised.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specviz.engine.fast import Block, Weights
+from specviz.engine.matrices import GROUP, Int4, Int8
+from specviz.errors import ModelError
+
+if TYPE_CHECKING:
+    from gguf import GGUFReader, ReaderTensor
+    from transformers import PretrainedConfig
+
+
+def read_int4(file: Path, config: PretrainedConfig) -> Weights:
+    """The weights of a Llama GGUF file whose matrices are Q4_1.
+
+    Args:
+        file: the GGUF file.
+        config: the model's, as transformers reads it.
+
+    Raises:
+        ModelError: a matrix is missing or not Q4_1.
+    """
+    from gguf import GGUFReader
+
+    tensors = _Tensors(GGUFReader(str(file)), file.name)
+    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    blocks = []
+    for number in range(config.num_hidden_layers):
+        name = f"blk.{number}."
+        blocks.append(
+            Block(
+                norm=tensors.floats(f"{name}attn_norm.weight"),
+                qkv=tensors.int4(
+                    (f"{name}attn_q.weight", heads), (f"{name}attn_k.weight", kv_heads), (f"{name}attn_v.weight", 0)
+                ),
+                out=tensors.int4((f"{name}attn_output.weight", 0)),
+                mlp_norm=tensors.floats(f"{name}ffn_norm.weight"),
+                gate_up=tensors.int4((f"{name}ffn_gate.weight", 0), (f"{name}ffn_up.weight", 0)),
+                down=tensors.int4((f"{name}ffn_down.weight", 0)),
+            )
+        )
+    embedding = tensors.floats("token_embd.weight")
+    head = tensors.floats("output.weight") if tensors.has("output.weight") else embedding
+    return Weights(embedding, blocks, tensors.floats("output_norm.weight"), Int8(head), tensors.params())
+
+
+class _Tensors:
+    def __init__(self, reader: GGUFReader, file: str) -> None:
+        self._file = file
+        self._tensors: dict[str, ReaderTensor] = {tensor.name: tensor for tensor in reader.tensors}
+
+    def has(self, name: str) -> bool:
+        return name in self._tensors
+
+    def params(self) -> int:
+        return sum(int(tensor.n_elements) for tensor in self._tensors.values())
+
+    def floats(self, name: str) -> Tensor:
+        """A norm or an embedding, in bfloat16."""
+        from gguf import dequantize
+
+        tensor = self._find(name)
+        values = dequantize(tensor.data, tensor.tensor_type)
+        return torch.from_numpy(np.array(values, np.float32)).bfloat16()
+
+    def int4(self, *parts: tuple[str, int]) -> Int4:
+        """Matrices side by side; each with the number of heads whose rows llama.cpp interleaves, or 0."""
+        read = [self._q4_1(name, heads) for name, heads in parts]
+        numbers, scale, low = (torch.cat(found) for found in zip(*read, strict=True))
+        return Int4(numbers, scale, low)
+
+    def _q4_1(self, name: str, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        """((out, in) numbers, (out, in / 32) scales, and least values)."""
+        tensor = self._find(name)
+        if tensor.tensor_type.name != "Q4_1":
+            raise ModelError(
+                f"{name} of {self._file} is {tensor.tensor_type.name}, not Q4_1: choose precision int8 or bfloat16."
+            )
+        wide, rows = (int(size) for size in tensor.shape)
+        # A block of 32 weights is 2 bytes of scale, 2 of the least value, 16 of numbers: low nibbles first.
+        blocks = torch.from_numpy(np.array(tensor.data)).view(rows, wide // GROUP, 20)
+        scale, low = blocks[..., :4].contiguous().view(torch.float16).float().unbind(-1)
+        nibbles = blocks[..., 4:]
+        numbers = torch.cat([nibbles & 15, nibbles >> 4], -1).view(rows, wide)
+        if heads:  # llama.cpp keeps the two halves of a rotary pair next to each other
+            order = torch.arange(rows).view(heads, -1, 2).transpose(1, 2).reshape(rows)
+            numbers, scale, low = numbers[order], scale[order], low[order]
+        return numbers, scale, low
+
+    def _find(self, name: str) -> ReaderTensor:
+        if name not in self._tensors:
+            raise ModelError(f"{self._file} has no tensor {name}: it is not a Llama model.")
+        return self._tensors[name]
