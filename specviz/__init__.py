@@ -52,17 +52,20 @@ def load(
     Raises:
         ModelError: a model that cannot be found, fetched, loaded or paired, in one sentence.
     """
+    from specviz.drafters.eagle import find_eagle
     from specviz.engine.engine import Engine
     from specviz.zoo import load_pair
     from specviz.zoo.forward import language_models
 
     loaded = load_pair(pair, target=target, draft_model=draft_model, dtype=dtype, device=device, progress=progress)
     ours, theirs = language_models(loaded, path)
-    ends = _end_ids(loaded.target.generation_config)
-    return Engine(ours, loaded.target.tokenizer, theirs, loaded.draft_unavailable, eos_token_ids=ends)
+    ends = end_ids(loaded.target.generation_config)
+    tokenizer = loaded.target.tokenizer
+    head = find_eagle(ours, tokenizer)
+    return Engine(ours, tokenizer, theirs, loaded.draft_unavailable, eos_token_ids=ends, head=head)
 
 
-def _end_ids(generation_config: Any) -> tuple[int, ...] | None:
+def end_ids(generation_config: Any) -> tuple[int, ...] | None:
     """The ids that end an answer by the model's generation config (chat models have several), None without one."""
     ids = generation_config.eos_token_id if generation_config else None
     return tuple(ids) if isinstance(ids, list) else None if ids is None else (ids,)

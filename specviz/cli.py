@@ -1,4 +1,4 @@
-"""`python -m specviz fetch | info | run | race | prove`: the engine from a terminal.
+"""`python -m specviz fetch | info | run | race | prove | train`: the engine from a terminal.
 
 With `--json -` stdout holds the JSON alone; everything for people goes to stderr then. Bad input exits 2 with one
 sentence on stderr. Held by tests/unit/test_cli.py.
@@ -25,6 +25,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 from specviz.errors import SettingsError, SpecvizError
 from specviz.settings import CANDIDATES_MAX, CANDIDATES_MIN, DRAFTS, GAMMA_MAX, GAMMA_MIN, RULES, Settings
 from specviz.terminal import coloured, proof_summary, race_summary, run_summary, visible
+from specviz.train import cli as training
 
 if TYPE_CHECKING:
     from specviz.engine.engine import Engine
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="See speculative decoding happen."
 )
+app.add_typer(training.app, name="train")
 DEFAULTS = Settings()
 #: click's UsageError, which newer typer carries inside itself under another module name.
 USAGE_ERROR = typer.BadParameter.__base__

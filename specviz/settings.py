@@ -26,6 +26,8 @@ TITLES = {
     "ngram": "n-gram lookup",
     "ngram-smoothed": "smoothed n-gram drafting",
     "model": "the draft model",
+    "eagle": "the trained head",
+    "eagle-tree": "a tree of the trained head",
     "layer_skip": "layer skipping",
     "hybrid": "hybrid drafting",
     "tree": "a sampled tree",
@@ -34,7 +36,7 @@ TITLES = {
 }
 DRAFTS = tuple(TITLES)
 #: Draft types whose proposals branch.
-TREES = ("tree", "tree-dynamic", "pool")
+TREES = ("eagle-tree", "tree", "tree-dynamic", "pool")
 RULES = ("rejection", "block", "coupled")
 
 

@@ -14,6 +14,7 @@ import torch
 
 from specviz.engine.engine import Engine
 from specviz.engine.model import LanguageModel
+from specviz.lab.table import random_head
 from tests.tiny import VOCAB_SIZE, tiny_model, tiny_tokenizer
 
 
@@ -29,7 +30,12 @@ def tiny_engine(architecture: str = "llama", draft_seed: int | None = None, **op
         None if draft_seed is None else LanguageModel(tiny_model(architecture, seed=draft_seed), "draft", VOCAB_SIZE)
     )
     target = LanguageModel(tiny_model(architecture, **options), architecture, VOCAB_SIZE)
-    return Engine(target, _tokenizer(), draft)
+    return Engine(
+        target,
+        _tokenizer(),
+        draft,
+        head=random_head(target, target.embedding.shape[1], (1, target.layers) if target.layers > 1 else (1,)),
+    )
 
 
 @cache

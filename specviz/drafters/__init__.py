@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from specviz.drafters.eagle import EagleDrafter, EagleModel, EagleTree
 from specviz.drafters.hybrid import HybridDrafter
 from specviz.drafters.model import ModelDrafter, OwnContext, SharedContext
 from specviz.drafters.ngram import NgramLookup, NgramSmoothed
@@ -25,6 +26,7 @@ class Kit:
     target: LanguageModel
     draft_model: LanguageModel | None
     settings: Settings
+    head: EagleModel | None = None
 
     @property
     def exit_layer(self) -> int:
@@ -50,6 +52,8 @@ MAKERS: dict[str, Callable[[Kit], Drafter]] = {
     "ngram": lambda kit: NgramLookup(),
     "ngram-smoothed": lambda kit: NgramSmoothed(kit.target.vocab_size, kit.target.device, kit.precision),
     "model": lambda kit: ModelDrafter(OwnContext(kit.draft_model), kit.target.device),
+    "eagle": lambda kit: EagleDrafter(kit.head),
+    "eagle-tree": lambda kit: EagleTree(kit.head, kit.settings.candidates),
     "layer_skip": lambda kit: ModelDrafter(kit.early_exit(), kit.target.device, "layer_skip"),
     "hybrid": lambda kit: HybridDrafter(NgramLookup(), MAKERS["model" if kit.draft_model else "layer_skip"](kit)),
     "tree": lambda kit: StaticTree(kit.drafting_model(), kit.target.device, kit.settings.candidates),
@@ -66,7 +70,7 @@ def pool_members(kit: Kit) -> list[str]:
     """
     if kit.draft_model:
         order = ["ngram", "model", "ngram-smoothed", "model"]
-    elif kit.target.refuses_exit() or kit.target.layers < 2:
+    elif kit.target.layers < 2 or kit.target.refuses_exit():
         order = ["ngram", "ngram-smoothed", "ngram-smoothed", "ngram-smoothed"]
     else:
         order = ["ngram", "ngram-smoothed", "layer_skip", "ngram-smoothed"]
@@ -79,6 +83,9 @@ __all__ = [
     "Drafter",
     "Draw",
     "DynamicTree",
+    "EagleDrafter",
+    "EagleModel",
+    "EagleTree",
     "HybridDrafter",
     "Kit",
     "ModelDrafter",

@@ -10,17 +10,20 @@ tests/unit/test_eagle.py; losslessness by tests/statistical/test_exact.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
-from specviz.drafters.head import HeadShape, rotate, rotations
+from specviz.drafters.head import FOLDER, HeadShape, find_head, rotate, rotations
 from specviz.drafters.protocol import Ask, Passes, Proposal, Start
 from specviz.drafters.tree import DynamicTree, _Reading, path_to
 from specviz.engine.cache import ROOT, KVCache, Pass
 from specviz.engine.matrices import Matrix, pack
 from specviz.engine.model import LanguageModel
+from specviz.errors import ModelError
 
 #: A logit that no warp lifts to where it counts; -inf would be taken for damage.
 OUTSIDE = -1e30
@@ -227,6 +230,19 @@ class EagleModel:
         return full.index_copy_(1, self.vocabulary, rows)
 
 
+def find_eagle(
+    target: LanguageModel, tokenizer: PreTrainedTokenizerBase, folder: Path = FOLDER, name: str = "*"
+) -> EagleModel | str:
+    """The trained head in `folder` that fits the target, else the sentence that says why there is none."""
+    try:
+        head, words = find_head(target, tokenizer, "eagle", folder, name)
+    except ModelError as error:
+        return str(error)
+    if head is None:
+        return words
+    return EagleModel(target, head.weights, head.shape, head.vocabulary, head.card["name"], words)
+
+
 def _rows(rows: Tensor, parts: Sequence[slice]) -> Tensor:
     return rows[parts[0]] if len(parts) == 1 else torch.cat([rows[part] for part in parts])
 
@@ -284,7 +300,8 @@ class EagleDrafter:
         node = ROOT
         for depth in range(ask.gamma):
             q, raw = distributions(self.model, ask, logits, proposal.ids)
-            token = ask.noise.draft(q, len(ask.context) + depth)
+            # Where q is one-hot there is nothing to draw.
+            token = int(q.argmax()) if ask.warp.greedy else ask.noise.draft(q, len(ask.context) + depth)
             confidence = float(raw[token])
             node = proposal.add(token, q, node, confidence=confidence, source=self.type, raw_q=raw)
             if depth + 1 == ask.gamma:

@@ -77,7 +77,8 @@ class KVCache:
         What `LanguageModel.tap` keeps; it must have been called.
         """
         held = self.model.store.features
-        assert held is not None and end <= self.base, "no features are kept of these rows"
+        assert held is not None, "no layers are tapped"
+        assert end <= self.base, "these rows were not read as a chain"
         return held[self.slot, start:end]
 
     def grown(self, rows: int, parents: Sequence[int] | None) -> None:

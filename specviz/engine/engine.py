@@ -18,7 +18,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 import specviz
-from specviz.drafters import MAKERS, Drafter, Kit
+from specviz.drafters import MAKERS, Drafter, EagleModel, Kit
 from specviz.drafters.protocol import drive, together
 from specviz.engine.calibrate import calibrate
 from specviz.engine.decode import Decoding, Parts
@@ -41,6 +41,7 @@ class Engine:
         draft_model: for draft type `model`, or None.
         draft_unavailable: the sentence that says why there is no draft model.
         eos_token_ids: the ids that end a run unless asked otherwise; default: the tokenizer's own.
+        head: the trained head of draft types `eagle` and `eagle-tree`, or the sentence that says why there is none.
 
     `makers`, `rules` and `noise_of` are how drafters, acceptance rules and noise are made; `specviz.lab.proof` puts
     wrong ones in their place to show what goes wrong.
@@ -53,15 +54,22 @@ class Engine:
         draft_model: LanguageModel | None = None,
         draft_unavailable: str | None = None,
         eos_token_ids: Iterable[int] | None = None,
+        head: EagleModel | str | None = None,
     ) -> None:
         self.target, self.tokenizer, self.draft_model = target, tokenizer, draft_model
         self.makers, self.rules, self.noise_of = dict(MAKERS), dict(RULES), noise_of
         self._draft_unavailable = draft_unavailable or "No draft model was loaded: name one with draft_model."
+        self.use_head(head or "No trained head was loaded.")
         own = tokenizer.eos_token_id
         self.eos_token_ids = tuple(eos_token_ids) if eos_token_ids is not None else () if own is None else (own,)
         self.device = describe_device(target)
         self._calibrations: dict[tuple, Calibration] = {}
         self._serial = 0
+
+    def use_head(self, head: EagleModel | str) -> None:
+        """Draft with another trained head, or with none because of a reason."""
+        self.head = head if isinstance(head, EagleModel) else None
+        self._head_unavailable = head if isinstance(head, str) else None
 
     def drafts(self) -> dict[str, str | None]:
         """Every draft type; None when it can be used here, else the sentence that says why not."""
@@ -70,6 +78,8 @@ class Engine:
     def _why_not(self, draft: str) -> str | None:
         if draft == "model" and self.draft_model is None:
             return self._draft_unavailable
+        if draft in ("eagle", "eagle-tree") and self.head is None:
+            return self._head_unavailable
         # Without a draft model these draft with the target's first layers.
         early_exit = draft == "layer_skip" or (draft in ("hybrid", "tree", "tree-dynamic") and self.draft_model is None)
         if early_exit and self.target.layers < 2:
@@ -266,7 +276,7 @@ class Engine:
         reason = self._why_not(draft)
         if reason is not None:
             raise SettingsError(f"Draft type {draft!r} cannot be used: {reason}")
-        return self.makers[draft](Kit(self.target, self.draft_model, settings))
+        return self.makers[draft](Kit(self.target, self.draft_model, settings, self.head))
 
     def calibration(self, settings: Settings) -> Calibration:
         """What steps cost with a draft type on this machine: measured the first time, then kept."""

@@ -119,10 +119,34 @@ class FastModel(LanguageModel):
         self._opened = 0
         self._exits: dict[int, LanguageModel] = {}
         self._trees: str | None = None
+        self._tapped: tuple[int, ...] = ()
 
     def twin(self) -> FastModel:
         """The same weights with a memory of their own."""
         return FastModel(self._weights, self._config, self.name, self.vocab_size, self.precision)
+
+    def tap(self, layers: tuple[int, ...]) -> None:
+        """As `LanguageModel.tap`."""
+        if layers != self._tapped:
+            self._check_taps(layers)
+            self._tapped, self.store.features = layers, None
+
+    def refuses_taps(self) -> None:
+        return None
+
+    @property
+    def embedding(self) -> Tensor:
+        """As `LanguageModel.embedding`."""
+        return self._weights.embedding
+
+    def head_rows(self, ids: Tensor) -> Tensor:
+        """As `LanguageModel.head_rows`."""
+        head = self._weights.head
+        return (
+            head.weight[ids].to(self.dtype)
+            if head.weight.is_floating_point()
+            else (head.weight[ids] * head.scale[ids, None]).to(self.dtype)
+        )
 
     def exit(self, layers: int) -> FastModel:
         """As `LanguageModel.exit`."""
@@ -132,7 +156,7 @@ class FastModel(LanguageModel):
             exit_._weights = dataclasses.replace(self._weights, blocks=self._weights.blocks[:layers])
             exit_.name = f"the first {layers} of the {self.layers} layers of {self.name}"
             exit_.params = self.params - (self.layers - layers) * self._block_params()
-            exit_.layers, exit_._exits = layers, {}
+            exit_.layers, exit_._exits, exit_._tapped = layers, {}, ()
             self._exits[layers] = exit_
         return self._exits[layers]
 
@@ -160,11 +184,16 @@ class FastModel(LanguageModel):
         angles = self._cos[positions], self._sin[positions]
         mask = None if attention_mask is None else self._grouped(attention_mask.float())
         x = F.embedding(ids.view(-1), self._weights.embedding)
-        for number, block in enumerate(self._weights.blocks):
+        caught = []
+        for number, block in enumerate(self._weights.blocks, 1):
             normed = F.rms_norm(x, (self._hidden,), block.norm, self._eps)
-            x = x + block.out(self._attend(number, block.qkv(normed), angles, mask, texts, count))
+            x = x + block.out(self._attend(number - 1, block.qkv(normed), angles, mask, texts, count))
             gate, up = block.gate_up(F.rms_norm(x, (self._hidden,), block.mlp_norm, self._eps)).chunk(2, -1)
             x = x + block.down(F.silu(gate) * up)
+            if number in self._tapped:
+                caught.append(x)
+        if caught:
+            self.store.write_features(torch.cat(caught, -1).view(texts, count, -1))
         if rows < count:
             x = x.view(texts, count, -1)[:, -rows:].reshape(texts * rows, -1)
         logits = self._weights.head(F.rms_norm(x, (self._hidden,), self._weights.norm, self._eps))

@@ -138,12 +138,11 @@ class LanguageModel:
         Raises:
             ModelError: there is no such layer, or the layers of this architecture are not found.
         """
+        if self._taps is not None and self._taps.layers == layers:
+            return
+        self._check_taps(layers)
         if self._taps is not None:
-            if self._taps.layers == layers:
-                return
             self._taps.close()
-        if not layers or not all(1 <= layer <= self.layers for layer in layers):
-            raise ModelError(f"Layers to tap in {self.name} must be from 1 to {self.layers}, not {layers}.")
         self._taps = Taps(layer_stack(self._model), layers)
         self.store.features = None
 
@@ -155,6 +154,10 @@ class LanguageModel:
     def head_rows(self, ids: Tensor) -> Tensor:
         """(len(ids), hidden) rows of the output head."""
         return self._model.get_output_embeddings().weight[ids]
+
+    def _check_taps(self, layers: tuple[int, ...]) -> None:
+        if not layers or list(layers) != sorted({*layers}) or layers[0] < 1 or layers[-1] > self.layers:
+            raise ModelError(f"Layers to tap in {self.name} go upwards from 1 to {self.layers}, not {layers}.")
 
     def refuses_taps(self) -> str | None:
         """Why hidden states of this model cannot be kept; None when they can."""
@@ -269,8 +272,6 @@ class Taps:
     def __init__(self, stack: nn.ModuleList, layers: tuple[int, ...]) -> None:
         self.layers = layers
         self._caught: list[Tensor] | None = None
-        # In the order given: outputs are put together in the order in which they come.
-        assert list(layers) == sorted(set(layers)), "layers to tap go upwards"
         self._hooks = [stack[layer - 1].register_forward_hook(self._catch) for layer in layers]
 
     def _catch(self, module: nn.Module, given: tuple, output: Tensor | tuple) -> None:

@@ -7,12 +7,22 @@ enough for tens of thousands of runs of the real loop. Held by tests/unit/test_t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from specviz.drafters import EagleModel
+from specviz.drafters.head import HeadShape
 from specviz.engine.cache import ROOT, Pass
 from specviz.engine.engine import Engine
+
+if TYPE_CHECKING:
+    from specviz.engine.model import LanguageModel
+
+
+#: Width of the made-up hidden states.
+HIDDEN = 8
 
 
 class TableCache:
@@ -42,6 +52,11 @@ class TableCache:
     def keep(self, rows: Sequence[int]) -> None:
         self.ids[self.base :] = [self.ids[self.base + row] for row in rows]
         self.base, self.links = len(self.ids), []
+
+    def features(self, start: int, end: int) -> Tensor:
+        """As `KVCache.features`: a row's are fixed numbers of its own and the id before, as its logits are."""
+        before = [0, *self.ids]
+        return torch.stack([self.model.states[before[row], self.ids[row]] for row in range(start, end)])
 
     def shallow(self, model: TableModel) -> TableCache:
         view = TableCache(model)
@@ -77,6 +92,12 @@ class TableModel:
         self.logits, self.name, self.dtype = logits, name, logits.dtype
         self.precision = str(logits.dtype).removeprefix("torch.")
         self.vocab_size, self.params = logits.shape[-1], logits.numel()
+        numbers = torch.Generator().manual_seed(self.vocab_size)
+        size = (2 * self.vocab_size + self.vocab_size**2, HIDDEN)
+        rows = torch.randn(size, generator=numbers, dtype=torch.float64).to(self.dtype)
+        # What a head is given: an embedding, rows of an output head, and hidden states behind two ids.
+        self.embedding, self._head, states = rows.split([self.vocab_size, self.vocab_size, self.vocab_size**2])
+        self.states = states.view(self.vocab_size, self.vocab_size, HIDDEN)
         self._exit_logits = logits / 2 if exit_logits is None else exit_logits
 
     @classmethod
@@ -97,6 +118,15 @@ class TableModel:
 
     def exit(self, layers: int) -> TableModel:
         return TableModel(self._exit_logits, f"early exit of {self.name}")
+
+    def tap(self, layers: tuple[int, ...]) -> None:
+        pass
+
+    def refuses_taps(self) -> None:
+        return None
+
+    def head_rows(self, ids: Tensor) -> Tensor:
+        return self._head[ids]
 
     def refuses_exit(self) -> None:
         return None
@@ -122,4 +152,13 @@ class LetterTokenizer:
 
 def table_engine(target: TableModel, draft: TableModel | None = None) -> Engine:
     """An engine on tables; prompts are lists of ids."""
-    return Engine(target, LetterTokenizer(), draft)
+    return Engine(target, LetterTokenizer(), draft, head=random_head(target, HIDDEN, (2,)))
+
+
+def random_head(target: LanguageModel | TableModel, hidden: int, taps: tuple[int, ...], seed: int = 0) -> EagleModel:
+    """A head of random weights, which cannot draft the target's last token: enough to see what comes of any q."""
+    shape = HeadShape(hidden, 2, 1, hidden // 4, hidden, taps)
+    generator = torch.Generator().manual_seed(seed)
+    weights = {name: torch.randn(size, generator=generator, dtype=torch.float64) / size[-1] ** 0.5
+               for name, size in shape.sizes().items()}  # fmt: skip
+    return EagleModel(target, weights, shape, torch.arange(max(1, target.vocab_size - 1)), "a random head")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,7 @@ class Chats:
             raise SettingsError(f"{path} holds no chats: make it with `python -m specviz train synthesise`.") from error
         if vocab_size is not None and len(ids) and ids.max() >= vocab_size:
             raise SettingsError(f"{path} holds token id {ids.max()}: these chats were written by another model.")
-        return cls([ids[a:b] for a, b in zip(offsets[:-1], offsets[1:], strict=True)], starts.tolist())
+        return cls([ids[a:b] for a, b in pairwise(offsets)], starts.tolist())
 
 
 @dataclass(slots=True)

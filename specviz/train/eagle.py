@@ -34,14 +34,11 @@ class EagleLayer(nn.Module):
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
         self.shape = shape
-        hidden, heads = shape.hidden, shape.heads + 2 * shape.kv_heads
-        self.fuse = nn.Parameter(torch.randn(hidden, len(shape.taps) * hidden) / math.sqrt(len(shape.taps) * hidden))
-        self.embed = nn.Parameter(torch.randn(hidden, hidden) / math.sqrt(hidden))
-        self.qkv = nn.Parameter(torch.randn(heads * shape.head_dim, 2 * hidden) / math.sqrt(2 * hidden))
-        self.out = nn.Parameter(torch.zeros(hidden, shape.heads * shape.head_dim))
-        self.up = nn.Parameter(torch.randn(2 * shape.inner, hidden) / math.sqrt(hidden))
-        self.down = nn.Parameter(torch.zeros(hidden, shape.inner))
-        self.norm = nn.Parameter(torch.ones(hidden))
+        for name, size in shape.sizes().items():
+            # What is added to the stream begins at nothing.
+            still = name in ("out", "down") or len(size) == 1
+            weight = torch.zeros(size) if still else torch.randn(size) / math.sqrt(size[1])
+            setattr(self, name, nn.Parameter(weight + 1 if name == "norm" else weight))
 
     def parts(self) -> dict[str, list[int]]:
         """How many rows of each matrix belong together: what is optimised as one matrix."""

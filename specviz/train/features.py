@@ -7,6 +7,7 @@ tests/unit/test_train.py.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +24,14 @@ from specviz.train.chats import Document
 KEPT = 64
 #: Positions whose logits are computed at a time.
 ROWS = 128
+_ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(slots=True)
 class Batch:
-    """Documents side by side, padded on the right: `ids` (B, L), `features` (B, L, sources * hidden), `asked` and `answer`
-    (B, L); `top` (B, L, KEPT) are places in the draft's vocabulary and `p` (B, L, KEPT) the target's probabilities."""
+    """Documents side by side, padded on the right: `ids` (B, L), `features` (B, L, sources * hidden), `asked` and
+    `answer` (B, L); `top` (B, L, KEPT) are places in the draft's vocabulary, `p` (B, L, KEPT) the target's
+    probabilities there."""
 
     ids: Tensor
     features: Tensor
@@ -76,9 +79,9 @@ class Reader:
     @torch.inference_mode()
     def read(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(features, top, p) of (B, L) ids, as in `Batch`."""
-        last = self.model.base_model(input_ids=ids.to(self.model.device), use_cache=False).last_hidden_state
-        features = torch.cat([self._seen[tap] for tap in self.taps], -1)
-        self._seen.clear()
+        with _ONE_AT_A_TIME:  # the hooks do not know whose pass it is
+            last = self.model.base_model(input_ids=ids.to(self.model.device), use_cache=False).last_hidden_state
+            features = torch.cat([self._seen[tap] for tap in self.taps], -1)
         keep = self.vocabulary.to(last.device)
         head = self.model.get_output_embeddings().weight
         head = head[keep] if self.vocab_size is None else head[: self.vocab_size]

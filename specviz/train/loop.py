@@ -107,7 +107,7 @@ class Batches:
         self._lengths = [len(document.ids) for document in features.documents]
         self._queue: list[list[int]] = []
         self._read: queue.Queue[list[int]] = queue.Queue()
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         if plan.ahead:
             threading.Thread(target=self._read_on, daemon=True).start()
 
@@ -136,7 +136,7 @@ class Batches:
                 if missing:
                     self._features.batch(missing)
                     self._read.put(missing)
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 (raised where the next batch is asked for)
             self._error = error
 
 
@@ -188,7 +188,7 @@ class Training:
             self._step()
             now = time.monotonic()
             progress.seconds, before = progress.seconds + now - before, now
-            if progress.step % 50 == 0 and progress.step != shown:
+            if progress.step % 20 == 0 and progress.step != shown:
                 shown = progress.step
                 self.report(f"step {progress.step}, {progress.tokens} tokens, {used:.0%} of the budget{self._recent}")
             if now - saved > 60 * self.plan.every:

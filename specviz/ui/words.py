@@ -29,6 +29,16 @@ DRAFT_WORDS = {
     "Models": (
         ("model", "Draft model", "is a smaller language model that shares the target's tokenizer."),
         (
+            "eagle",
+            "Trained head",
+            "is one layer that learned to draft from the target's own hidden states (EAGLE-3); it drafts a chain.",
+        ),
+        (
+            "eagle-tree",
+            "Trained head, tree",
+            "lets the same layer propose its likeliest tokens side by side, as a tree that grows where it is surest.",
+        ),
+        (
             "layer_skip",
             "Layer skipping",
             "lets the target's first layers draft: no second model or cache. Layers not trained for it agree little.",
@@ -63,20 +73,19 @@ RULE_WORDS = (
     (
         "rejection",
         "Rejection",
-        "keeps each draft token with chance min(1, p/q), p being its chance with the target and q with the draft; "
-        "behind a refused one the target corrects.",
+        "keeps each draft token with chance min(1, p/q): p is the target's probability of it, q the draft's.",
     ),
     (
         "block",
         "Block",
-        "judges the draft as one chain; on average it keeps no fewer tokens than Rejection. While it is chosen, trees are "
-        "not available.",
+        "judges the draft as one chain; on average it keeps no fewer tokens than Rejection. While it is chosen, trees "
+        "are not available.",
     ),
     (
         "coupled",
         "Coupled",
-        "has target and draft draw with the same random numbers and keeps a token when they agree: plain decoding by "
-        "this rule writes the same text.",
+        "lets both draw with the same random numbers and keeps what agrees: plain decoding by this rule writes the "
+        "same text.",
     ),
 )
 BLOCK_OFF = "judges chains, and this draft branches."
@@ -91,7 +100,7 @@ NEEDS: dict[str, dict[str, tuple[str, ...]]] = {
     "sv-candidates": {"types": TREES, "without_model": ()},
     # A copy is as sure as another: only what draws or ranks has a confidence.
     "sv-min-confidence": {"types": tuple(draft for draft in _DRAFTING if draft != "ngram"), "without_model": ()},
-    "sv-exit-layer": {"types": ("layer_skip",), "without_model": ("hybrid", *TREES)},
+    "sv-exit-layer": {"types": ("layer_skip",), "without_model": ("hybrid", "tree", "tree-dynamic", "pool")},
 }
 
 

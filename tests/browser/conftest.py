@@ -29,7 +29,7 @@ def chromium_path() -> str | None:
 def slow_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random model that is slow enough to be stopped."""
     folder = tmp_path_factory.mktemp("tiny")
-    return tiny_folder(folder, "llama", chat=True, layers=32, max_positions=2048, eos=False)
+    return tiny_folder(folder, "llama", chat=True, layers=96, max_positions=2048, eos=False)
 
 
 @pytest.fixture(scope="session")

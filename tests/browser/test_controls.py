@@ -59,6 +59,8 @@ def test_choosing_moves_nothing(open_page):
         *((draft, "coupled") for draft in DRAFTS if draft != "model"),
         ("pool", "rejection"),
     ]:
+        if page.locator(f"#sv-draft-picker input[value={draft}]").is_disabled():
+            continue  # nothing was loaded for it here
         choose(page, draft=draft)
         choose(page, rule=rule)
         top, bottom = (page.locator(f"#{name}").bounding_box()["y"] for name in ("sv-draft-picker", "sv-gamma"))

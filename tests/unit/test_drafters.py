@@ -185,8 +185,13 @@ def test_a_drafter_says_what_it_is_and_how_wide_it_gets(draft):
     drafter = engine.drafter(draft, settings)
     assert drafter.type == draft
     assert (drafter.name is None) == (draft == "none")
-    weights = {"model": engine.draft_model.params, "layer_skip": engine.target.exit(1).params}
-    model = "model" if draft in ("hybrid", "tree", "tree-dynamic", "pool") else draft
+    weights = {
+        "model": engine.draft_model.params,
+        "eagle": engine.head.params,
+        "layer_skip": engine.target.exit(1).params,
+    }
+    model = {"hybrid": "model", "tree": "model", "tree-dynamic": "model", "pool": "model", "eagle-tree": "eagle"}
+    model = model.get(draft, draft)
     assert drafter.params == weights.get(model, 0)
     run = engine.generate([5, 6, 7, 5, 6], draft=draft, gamma=5, candidates=3, temperature=1.0, max_new_tokens=20)
     assert all(step.gamma <= drafter.width(5) for step in run.steps)
@@ -200,6 +205,6 @@ def test_a_pool_is_the_drafters_there_are_one_more_for_each_candidate():
     assert names[4] == ["ngram", "model", "ngram-smoothed", "model"]
     assert all(names[n] == names[4][:n] for n in names)
     alone = [m.type for m in tiny_engine().drafter("pool", Settings.of(candidates=4)).members]
-    assert alone == ["ngram", "layer_skip", "ngram-smoothed", "ngram-smoothed"]
+    assert alone == ["ngram", "ngram-smoothed", "layer_skip", "ngram-smoothed"]
     flat = [m.type for m in tiny_engine(layers=1).drafter("pool", Settings.of(candidates=4)).members]
     assert flat == ["ngram", "ngram-smoothed", "ngram-smoothed", "ngram-smoothed"]

@@ -10,6 +10,7 @@ from specviz.engine.fast import FastModel, read_weights, refuses_fast
 from specviz.engine.matrices import PRECISIONS, Dense, Int4, Int8, pack
 from specviz.engine.model import LanguageModel
 from specviz.errors import ModelError, SettingsError
+from specviz.lab.table import random_head
 from specviz.settings import DRAFTS, RULES, TREES
 from tests.conftest import _tokenizer
 from tests.tiny import VOCAB_SIZE, tiny_folder, tiny_model
@@ -78,7 +79,8 @@ def test_many_rows_of_a_tree_take_the_other_kernel():
 def test_every_draft_type_and_rule_gives_the_ids_of_transformers(architecture, draft):
     reference = Engine(LanguageModel(tiny_model(architecture), "reference", VOCAB_SIZE), _tokenizer())
     expected = reference.generate(PROMPT, draft="none", max_new_tokens=40, ignore_eos=True).output.token_ids
-    engine = Engine(fast(architecture), _tokenizer(), fast(architecture, seed=1))
+    target = fast(architecture)
+    engine = Engine(target, _tokenizer(), fast(architecture, seed=1), head=random_head(target, 32, (1, 2)))
     if reason := engine.drafts()[draft]:
         pytest.xfail(reason)
     for rule in RULES:

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from specviz.engine.cache import ROOT, Pass
-from specviz.engine.model import LanguageModel
+from specviz.engine.fast import FastModel, read_weights
+from specviz.engine.model import LanguageModel, layer_stack
 from specviz.errors import ModelError
 from tests.tiny import ARCHITECTURES, VOCAB_SIZE, tiny_model
 
@@ -22,11 +23,11 @@ def tapped(architecture: str = "llama", texts: int = 1, capacity: int = 60) -> L
 def fresh(lm: LanguageModel, ids: list[int]) -> torch.Tensor:
     """Outputs of the first and the last layer, caught by hooks of the test's own."""
     caught, hooks = [], []
-    from specviz.engine.model import layer_stack
-
     stack = layer_stack(lm._model)
     for layer in (stack[0], stack[-1]):
-        hooks.append(layer.register_forward_hook(lambda _, __, out: caught.append(out[0] if isinstance(out, tuple) else out)))
+        hooks.append(
+            layer.register_forward_hook(lambda _, __, out: caught.append(out[0] if isinstance(out, tuple) else out))
+        )
     lm._model(input_ids=torch.tensor([ids]), use_cache=False)
     for hook in hooks:
         hook.remove()
@@ -99,8 +100,8 @@ def test_two_models_on_the_same_weights_keep_their_own():
 
 def test_a_layer_that_is_not_there_is_refused():
     lm = LanguageModel(tiny_model("llama"), "llama", VOCAB_SIZE)
-    for layers in ((), (0,), (1, lm.layers + 1)):
-        with pytest.raises(ModelError, match=f"from 1 to {lm.layers}"):
+    for layers in ((), (0,), (1, lm.layers + 1), (2, 1)):
+        with pytest.raises(ModelError, match=f"upwards from 1 to {lm.layers}"):
             lm.tap(layers)
 
 
@@ -112,3 +113,37 @@ def test_tapping_again_replaces_the_earlier_tap():
         cache = lm.open(20)
         cache.forward(IDS[:4])
         assert cache.features(0, 4).shape == (4, 2 * lm._model.config.hidden_size)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+@torch.inference_mode()
+def test_the_fast_path_keeps_the_same_features(architecture):
+    model = tiny_model(architecture)
+    fast = FastModel(read_weights(model, "float32"), model.config, architecture, VOCAB_SIZE, "float32")
+    slow = LanguageModel(model, architecture, VOCAB_SIZE)
+    for lm in (fast, slow):
+        lm.tap((1, 2))
+        lm.clear(12, 1)
+    caches = []
+    for lm in (fast, slow):
+        cache, other = lm.open(12), lm.open(30)  # grows
+        cache.prefill(IDS[:6])
+        lm.run([Pass(cache, [200, IDS[6], 201, IDS[7]], [ROOT, ROOT, 0, 1]), Pass(other, IDS[20:23])])
+        cache.keep([1, 3])
+        lm.exit(1).run([Pass(cache.shallow(lm.exit(1)), [4, 5])])  # an early exit keeps nothing
+        caches.append((cache, other))
+    for (one, other), count in zip(zip(*caches, strict=True), (8, 3), strict=True):
+        torch.testing.assert_close(one.features(0, count), other.features(0, count), **CLOSE)
+    torch.testing.assert_close(fast.embedding, slow.embedding)
+    ids = torch.tensor([5, 9])
+    torch.testing.assert_close(fast.head_rows(ids), slow.head_rows(ids))
+    with pytest.raises(ModelError, match="go upwards"):
+        fast.tap((3,))
+
+
+def test_head_rows_of_packed_weights_are_those_of_the_model_but_for_rounding():
+    model, ids = tiny_model("llama"), torch.tensor([5, 9, 200])
+    expected = model.get_output_embeddings().weight[ids]
+    for precision in ("bfloat16", "int8", "int4"):
+        fast = FastModel(read_weights(model, precision), model.config, "llama", VOCAB_SIZE, precision)
+        torch.testing.assert_close(fast.head_rows(ids).float(), expected, rtol=0.02, atol=0.02)

@@ -1,0 +1,285 @@
+"""The training pipeline: what is counted, that it learns, that it goes on where it was, and the whole of it."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from specviz import cli
+from specviz.drafters.head import HeadShape, load_head
+from specviz.errors import SettingsError
+from specviz.train.chats import Chats, batches, documents, frequent
+from specviz.train.eagle import OVERLAP_WEIGHT, EagleLayer, HeadLoss, unroll
+from specviz.train.features import Batch, Features, Reader
+from specviz.train.job import shape_for
+from specviz.train.loop import Plan, Progress, Training, rate_at
+from specviz.train.muon import orthogonalised
+from specviz.train.synthesise import synthesise
+from tests.conftest import tiny_engine
+from tests.tiny import ARCHITECTURES, VOCAB_SIZE, tiny_folder, tiny_model
+
+SHAPE = HeadShape(32, 4, 2, 8, 48, (1, 2))
+
+
+def chat(*answer: int) -> list[int]:
+    """system 9 9 EOS, user 8 ... EOS, answer."""
+    return [9, 9, 0, 7, 8, 50, 51, 0, 7, 6, *answer]
+
+
+def chats(count: int = 20, seed: int = 0) -> Chats:
+    random = np.random.default_rng(seed)
+    made = [np.array(chat(*random.integers(20, 60, random.integers(5, 12)), 0)) for _ in range(count)]
+    for one in made:
+        one[5:7] = random.integers(20, 60, 2)
+    return Chats(made, [10] * count)
+
+
+def test_chats_are_read_as_they_were_written(tmp_path):
+    made = chats(3)
+    made.save(tmp_path / "c.npz")
+    again = Chats.load(tmp_path / "c.npz", 300)
+    assert [one.tolist() for one in again.ids] == [one.tolist() for one in made.ids]
+    assert (again.answer_start, again.tokens) == (made.answer_start, made.tokens)
+    with pytest.raises(SettingsError, match="written by another model"):
+        Chats.load(tmp_path / "c.npz", 20)
+    for bad in (tmp_path / "none.npz", tmp_path / "bad.npz"):
+        (tmp_path / "bad.npz").write_text("no")
+        with pytest.raises(SettingsError, match="holds no chats"):
+            Chats.load(bad)
+
+
+def test_a_document_asks_about_everything_behind_the_opening():
+    (one,) = documents(Chats([np.array(chat(30, 31, 0))], [10]), [0], None)
+    assert one.answer.tolist() == [False] * 9 + [True] * 3 + [False]
+    two, _ = documents(chats(2), [0], None)
+    asked = [i for i, flag in enumerate(two.asked) if flag]
+    assert asked == list(range(4, len(two.ids) - 1))  # 9 9 0 7 8 is what every chat begins with
+
+
+def test_chats_follow_one_another_behind_the_templates_later_opening():
+    made = chats(40)
+    grouped = documents(made, [0], 0)
+    assert sum(len(d.ids) for d in grouped) == sum(map(len, made.ids)) - 3 * (40 - len(grouped))
+    long = max(grouped, key=lambda d: len(d.ids))
+    text = long.ids.tolist()
+    assert text[:5] == [9, 9, 0, 7, 8]
+    assert text.count(9) == 2
+    later = [i for i in range(5, len(text) - 1) if text[i : i + 2] == [7, 8] and text[i - 1] == 0]
+    assert later
+    assert not any(long.asked[i - 1] for i in later)  # the template's own tokens are not asked about
+    assert sum(int(d.answer.sum()) for d in grouped) == made.tokens
+
+
+def test_the_frequent_tokens_are_sorted_and_hold_the_end_of_turn():
+    made = Chats([np.array([1, 1, 1, 2, 2, 3])], [0])
+    assert frequent(made, 3, 10, [9]).tolist() == [1, 2, 9]
+    assert frequent(made, 6, 10, [9]).tolist() == [0, 1, 2, 3, 4, 9]
+
+
+def test_batches_hold_every_document_once_and_keep_to_their_size():
+    lengths = [5, 50, 7, 30, 30, 100, 3]
+    found = batches(lengths, 100, np.random.default_rng(0))
+    assert sorted(number for batch in found for number in batch) == list(range(7))
+    assert all(len(batch) * max(lengths[n] for n in batch) <= 100 for batch in found)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_features_are_the_targets_and_kept_on_disk(architecture, tmp_path):
+    model, vocabulary = tiny_model(architecture), torch.arange(0, 300, 2)
+    reader = Reader(model, (1, 2), vocabulary, VOCAB_SIZE)
+    docs = documents(chats(6), [0], None)
+    held = Features(reader, docs, tmp_path)
+    batch = held.batch([4, 1])
+    size = len(docs[4].ids)
+    out = model(input_ids=torch.tensor(docs[4].ids)[None], output_hidden_states=True, use_cache=False)
+    torch.testing.assert_close(batch.features[0, :size, :32].float(), out.hidden_states[1][0], rtol=0.02, atol=0.02)
+    p = out.logits[0].softmax(-1)[:, vocabulary].sort(descending=True)
+    torch.testing.assert_close(batch.p[0, :size], p.values[:, :64], rtol=0.01, atol=1e-3)
+    assert batch.answer[0, :size].sum() == size - 10
+    again = Features(reader, docs, tmp_path)  # as another process would
+    assert (again.known, again.has(4), again.has(0)) == (2, True, False)
+    again.reader = None
+    torch.testing.assert_close(again.batch([4, 1]).features, batch.features)
+
+
+def test_the_loss_has_the_gradient_it_says():
+    torch.manual_seed(0)
+    rows, head = torch.randn(5, 8, requires_grad=True), torch.randn(12, 8)
+    p = torch.rand(5, 12).softmax(-1)
+    best = p.topk(4)
+    loss, overlap, agreement = HeadLoss.apply(rows, head, best.indices, best.values)
+    loss.backward()
+    mine, rows.grad = rows.grad, None
+    q = F.linear(rows, head).softmax(-1).gather(1, best.indices)
+    shared = torch.minimum(q, best.values).sum(-1)
+    plain = -(best.values * q.log()).sum(-1).mean() - OVERLAP_WEIGHT * shared.log().mean()
+    plain.backward()
+    torch.testing.assert_close(loss, plain)
+    torch.testing.assert_close(mine, rows.grad, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(overlap, shared.mean())
+    assert 0 <= agreement <= 1
+
+
+def batch_of(ids: torch.Tensor, vocabulary: int = 64) -> Batch:
+    shape = (*ids.shape, 4)
+    flags = torch.ones_like(ids, dtype=torch.bool)
+    p = torch.full(shape, 0.2)
+    return Batch(ids, torch.randn(*ids.shape, 64), flags, flags, torch.randint(vocabulary, shape), p)
+
+
+def test_no_place_looks_ahead():
+    """What stands behind a place, beyond the tokens it was given, changes nothing of what it says."""
+    torch.manual_seed(0)
+    layer, embedding = EagleLayer(SHAPE), torch.randn(300, 32)
+    for weight in (layer.out, layer.down):
+        weight.data.normal_(std=0.3)
+    seen = []
+    layer.normed = lambda output: seen.append(output) or EagleLayer.normed(layer, output)
+    batch = batch_of(torch.randint(300, (1, 12)))
+    unroll(layer, embedding, torch.randn(64, 32), batch, 3)
+    batch.ids[0, 9:] = 5
+    batch.features[0, 9:] = 1.0
+    unroll(layer, embedding, torch.randn(64, 32), batch, 3)
+    for position in range(3):
+        one, other = seen[position], seen[position + 3]
+        untouched = 9 - position - 1
+        torch.testing.assert_close(one[:untouched], other[:untouched])
+        assert not torch.allclose(one[-1], other[-1])
+
+
+def test_an_orthogonalised_matrix_has_singular_values_near_one():
+    torch.manual_seed(0)
+    for size in ((16, 40), (40, 16)):
+        values = torch.linalg.svdvals(orthogonalised(torch.randn(size)).float())
+        assert 0.4 < values.min() < values.max() < 1.4
+
+
+def test_the_rate_warms_up_stays_and_falls():
+    plan = Plan(tokens=1000, rate=1.0)
+    assert rate_at(plan, Progress(step=0, tokens=0)) < 0.1
+    assert rate_at(plan, Progress(step=100, tokens=500)) == 1.0
+    assert 0.4 < rate_at(plan, Progress(step=100, tokens=800)) < 0.6
+    assert rate_at(plan, Progress(step=100, tokens=1000)) < 0.02
+    assert Progress(seconds=30).used(Plan(minutes=1)) == 0.5
+
+
+def training(folder, plan: Plan, **options) -> Training:
+    torch.manual_seed(0)
+    model, vocabulary = tiny_model("llama"), torch.arange(0, 64)
+    made = chats(30)
+    docs = documents(made, [0], 0)
+    return Training(
+        EagleLayer(shape_for(model.config)), model.get_input_embeddings().weight,
+        model.get_output_embeddings().weight[vocabulary],
+        Features(Reader(model, (1, 2), vocabulary), docs, None),
+        Features(Reader(model, (1, 2), vocabulary, VOCAB_SIZE), documents(chats(5, 1), [0], None), None),
+        plan, folder, options.get("report", lambda _: None),
+    )  # fmt: skip
+
+
+def test_it_learns_and_goes_on_where_it_was(tmp_path):
+    plan = Plan(tokens=15_000, batch=300, every=1e9, rate=1e-2)
+    whole = training(tmp_path / "a", plan)
+    whole.checkpoint("first.pt")
+    whole.run()
+    first, last = whole.progress.curve[0], whole.progress.curve[-1]
+    assert last["overlap"][0] > 2 * first["overlap"][0]
+    assert last["rows"][0] > 0
+    assert len(last["overlap"]) == 4
+    half = training(tmp_path / "b", Plan(tokens=4000, batch=300, every=1e9))
+    half.run()
+    later = training(tmp_path / "b", plan)
+    assert later.resume()
+    assert later.progress.step == half.progress.step > 0
+    for name, weight in later.layer.state_dict().items():
+        torch.testing.assert_close(weight, half.layer.state_dict()[name])
+    assert later.run().tokens >= 15_000
+    assert not training(tmp_path / "c", plan).resume()
+
+
+def test_reading_ahead_learns_the_same_things(tmp_path):
+    lines = []
+    ahead = training(tmp_path, Plan(tokens=6000, batch=300, every=1e-9, rate=1e-2, ahead=True), report=lines.append)
+    ahead.run()
+    assert ahead.progress.curve[-1]["overlap"][0] > ahead.progress.curve[0]["overlap"][0] + 0.02
+    assert (tmp_path / "stable.pt").exists()  # from before the rate fell
+    assert any(line.startswith("checkpoint") for line in lines)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_head_has_a_shape_for_every_architecture(architecture):
+    shape = shape_for(tiny_model(architecture, layers=6).config)
+    assert shape.taps == (2, 4, 6)
+    assert (shape.hidden, shape.heads * shape.head_dim) == (32, 32)
+    assert set(EagleLayer(shape).state_dict()) == set(shape.sizes())
+
+
+def test_synthesis_goes_on_and_is_the_same_with_and_without_an_interruption(tmp_path):
+    engine = tiny_engine()  # no chat template: text from the end-of-text id on
+    whole = synthesise(engine, tmp_path / "a.npz", chats=6, wave=3, answer_most=20, report=lambda _: None)
+    synthesise(engine, tmp_path / "b.npz", chats=3, wave=3, answer_most=20, report=lambda _: None)
+    again = synthesise(engine, tmp_path / "b.npz", chats=6, wave=3, answer_most=20, report=lambda _: None)
+    assert [one.tolist() for one in again.ids] == [one.tolist() for one in whole.ids]
+    assert len({tuple(one.tolist()) for one in whole.ids}) > 1
+    assert all(ids[0] == 0 and start == 1 for ids, start in zip(whole.ids, whole.answer_start, strict=True))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_folder(tmp_path_factory.mktemp("models") / "tiny", "llama", chat=True)
+
+
+def run(monkeypatch, *arguments) -> int:
+    monkeypatch.setattr(sys, "argv", ["specviz", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code
+
+
+def test_the_whole_pipeline_from_the_command_line(monkeypatch, capsys, folder, tmp_path):
+    data, out = tmp_path / "chats.npz", tmp_path / "drafts" / "tiny-eagle"
+    chats(30).save(data)
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"turns": ["hi there"]}\n{"prompt": "the draft"}\n', encoding="utf-8")
+    models = ["--target", folder, "--device", "cpu"]
+    assert run(monkeypatch, "train", "synthesise", *models, "--out", tmp_path / "own.npz", "--chats", 2,
+               "--wave", 16, "--answer", 10) == 0  # fmt: skip
+    assert run(monkeypatch, "train", "eagle", *models, "--data", data, "--out", out, "--tokens", 3000,
+               "--batch", 300, "--dtype", "float32") == 0  # fmt: skip
+    card = out.with_suffix(".json")
+    assert run(monkeypatch, "train", "evaluate", *models, "--head", card, "--data", data, "--prompts", prompts,
+               "--count", 2, "--gammas", "1,3", "--tokens", 12, "--dtype", "float32") == 0  # fmt: skip
+    head = load_head(card)
+    assert head.card["training"]["tokens_seen"] >= 3000
+    assert head.card["training"]["curve"][-1]["overlap"]
+    assert "train eagle" in head.card["command"]
+    figures = head.card["evaluation"]["figures"]
+    assert {(f["prompts"], f["draft"]) for f in figures} == {
+        (name, draft) for name in ("held-out chats", "prompts") for draft in ("eagle", "eagle-tree")
+    }
+    for figure in figures:
+        assert 1 <= figure["low"] <= figure["tokens_per_step"] <= figure["high"] <= figure["gamma"] + 1
+    assert json.loads(card.read_text())["weights"]["precision"] == "int8"
+    text = capsys.readouterr().out
+    assert "held-out overlap" in text
+    assert "tokens per step" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["eagle", "--data", "x.npz", "--out", "x"], "--minutes or --tokens"),
+        (["evaluate", "--head", "x.json"], "--data, --prompts or both"),
+        (
+            ["eagle", "--data", "x.npz", "--out", "x", "--tokens", "5", "--dtype", "int4"],
+            "float32 or bfloat16, not int4",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence(monkeypatch, capsys, tmp_path, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, "train", *arguments) == 2
+    assert words in capsys.readouterr().err
