@@ -191,7 +191,8 @@ class EagleModel:
 
     def _fused(self, cache: HeadCache, count: int) -> Tensor:
         features = cache.target.features(cache.base, cache.base + count).unflatten(-1, (-1, self.shape.hidden))
-        return self._fuse(F.rms_norm(features, (self.shape.hidden,), eps=self.shape.eps).flatten(-2))
+        normed = F.rms_norm(features, (self.shape.hidden,), eps=self.shape.eps)
+        return self._fuse(normed.flatten(-2).to(self.dtype))
 
     def _enter(self, state: Tensor, ids: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
         """(normalised state, what the embedding adds to it, (rows, heads, head_dim) queries, keys and values)."""

@@ -28,8 +28,8 @@ SCHEMA = "specviz.draft/1"
 #: Where the heads that come with specviz lie.
 FOLDER = Path(__file__).resolve().parents[2] / "assets" / "drafts"
 #: Numbers of a fingerprint, tokens it is read behind, and the least cosine at which two are of the same weights.
-#: Precisions of the same weights come to more than 0.98.
-FINGERPRINT, READ, SAME = 96, 8, 0.95
+#: Precisions of the same weights come to more than 0.998.
+FINGERPRINT, READ, SAME = 96, 8, 0.98
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,7 @@ def save_head(path: Path, weights: Mapping[str, Tensor], vocabulary: Tensor, car
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.with_suffix(".safetensors")
     save_file(tensors, file)
+    file.chmod(0o644)  # safetensors leaves it to its owner alone
     about = {"file": file.name, "bytes": file.stat().st_size, "precision": "int8", "sha256": _sha256(file)}
     text = json.dumps({"schema": SCHEMA, **card, "weights": about}, indent=1)
     path.with_suffix(".json").write_text(text + "\n", encoding="utf-8")

@@ -183,12 +183,13 @@ class FastModel(LanguageModel):
             self._cos, self._sin = _rotary(self._config, max(last, 2 * len(self._cos)))
         angles = self._cos[positions], self._sin[positions]
         mask = None if attention_mask is None else self._grouped(attention_mask.float())
-        x = F.embedding(ids.view(-1), self._weights.embedding)
+        # The sum over layers is kept in float32: in bfloat16 it would round away what near-ties hang on.
+        x = F.embedding(ids.view(-1), self._weights.embedding).float()
         caught = []
         for number, block in enumerate(self._weights.blocks, 1):
-            normed = F.rms_norm(x, (self._hidden,), block.norm, self._eps)
+            normed = self._normed(x, block.norm)
             x = x + block.out(self._attend(number - 1, block.qkv(normed), angles, mask, texts, count))
-            gate, up = block.gate_up(F.rms_norm(x, (self._hidden,), block.mlp_norm, self._eps)).chunk(2, -1)
+            gate, up = block.gate_up(self._normed(x, block.mlp_norm)).chunk(2, -1)
             x = x + block.down(F.silu(gate) * up)
             if number in self._tapped:
                 caught.append(x)
@@ -196,8 +197,11 @@ class FastModel(LanguageModel):
             self.store.write_features(torch.cat(caught, -1).view(texts, count, -1))
         if rows < count:
             x = x.view(texts, count, -1)[:, -rows:].reshape(texts * rows, -1)
-        logits = self._weights.head(F.rms_norm(x, (self._hidden,), self._weights.norm, self._eps))
+        logits = self._weights.head(self._normed(x, self._weights.norm))
         return logits.view(texts, rows, -1)[..., : self.vocab_size]
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(x, (self._hidden,), weight, self._eps).to(self.dtype)
 
     def _attend(
         self, number: int, qkv: Tensor, angles: tuple[Tensor, Tensor], mask: Tensor | None, texts: int, count: int
@@ -319,10 +323,10 @@ def read_weights(model: PreTrainedModel, precision: str) -> Weights:
         qkv = (attention.q_proj, attention.k_proj, attention.v_proj)
         blocks.append(
             Block(
-                norm=layer.input_layernorm.weight.detach().to(dtype),
+                norm=layer.input_layernorm.weight.detach().float(),
                 qkv=pack(precision, [module.weight for module in qkv], [module.bias for module in qkv]),
                 out=pack(precision, [attention.o_proj.weight], [attention.o_proj.bias]),
-                mlp_norm=layer.post_attention_layernorm.weight.detach().to(dtype),
+                mlp_norm=layer.post_attention_layernorm.weight.detach().float(),
                 gate_up=pack(precision, [mlp.gate_proj.weight, mlp.up_proj.weight]),
                 down=pack(precision, [mlp.down_proj.weight]),
             )
@@ -332,7 +336,7 @@ def read_weights(model: PreTrainedModel, precision: str) -> Weights:
     return Weights(
         embedding=model.get_input_embeddings().weight.detach().to(dtype),
         blocks=blocks,
-        norm=model.model.norm.weight.detach().to(dtype),
+        norm=model.model.norm.weight.detach().float(),
         head=pack(head, [model.get_output_embeddings().weight]),
         params=sum(weights.numel() for weights in model.parameters()),
     )

@@ -131,9 +131,9 @@ class LanguageModel:
     def tap(self, layers: tuple[int, ...]) -> None:
         """Keep, from now on, what stands behind these layers for every row: read it with `KVCache.features`.
 
-        Layers are counted from 1; the number of layers means the last one's output, before the final norm. Kept in
-        the model's precision beside keys and values, so that a rollback or a kept path is the same for all. Tapping
-        other layers ends the earlier tap; rows read before the first have zeros.
+        Layers are counted from 1; the number of layers means the last one's output, before the final norm. Kept
+        beside keys and values, as precise as the model adds them up, so that a rollback or a kept path is the same
+        for all. Tapping other layers ends the earlier tap; rows read before the first have zeros.
 
         Raises:
             ModelError: there is no such layer, or the layers of this architecture are not found.

@@ -53,7 +53,7 @@ def read_int4(file: Path, config: PretrainedConfig) -> Weights:
         )
     embedding = tensors.floats("token_embd.weight")
     head = tensors.floats("output.weight") if tensors.has("output.weight") else embedding
-    return Weights(embedding, blocks, tensors.floats("output_norm.weight"), Int8(head), tensors.params())
+    return Weights(embedding.bfloat16(), blocks, tensors.floats("output_norm.weight"), Int8(head), tensors.params())
 
 
 class _Tensors:
@@ -68,12 +68,12 @@ class _Tensors:
         return sum(int(tensor.n_elements) for tensor in self._tensors.values())
 
     def floats(self, name: str) -> Tensor:
-        """A norm or an embedding, in bfloat16."""
+        """A norm or an embedding, in float32."""
         from gguf import dequantize
 
         tensor = self._find(name)
         values = dequantize(tensor.data, tensor.tensor_type)
-        return torch.from_numpy(np.array(values, np.float32)).bfloat16()
+        return torch.from_numpy(np.array(values, np.float32))
 
     def int4(self, *parts: tuple[str, int]) -> Int4:
         """Matrices side by side; each with the number of heads whose rows llama.cpp interleaves, or 0."""

@@ -36,7 +36,10 @@ def test_every_draft_type_and_rule_is_offered_with_a_sentence(open_page):
 def test_block_and_trees_exclude_each_other_and_the_page_says_why(open_page, shot):
     page = open_page()
     block = page.locator("#sv-rule-picker input[value=block]")
-    for tree in TREES:
+    # No head was trained for the tiny model here.
+    trees = [tree for tree in TREES if page.locator(f"#sv-draft-picker input[value={tree}]").is_enabled()]
+    assert {*TREES} - {*trees} == {"eagle-tree"}
+    for tree in trees:
         choose(page, draft=tree)
         assert block.is_disabled()
         assert "Block: judges chains" in page.locator("#sv-rule-picker .sv-choice-off").inner_text()
@@ -44,7 +47,7 @@ def test_block_and_trees_exclude_each_other_and_the_page_says_why(open_page, sho
     choose(page, draft="ngram", rule="block")
     assert page.locator("#sv-rule-picker .sv-choice-off").inner_text() == ""
     assert "trees are not available" in page.locator("#sv-rule-picker .sv-choice-note").inner_text()
-    for tree in TREES:
+    for tree in trees:
         assert page.locator(f"#sv-draft-picker input[value={tree}]").is_disabled()
         assert "choose another rule" in page.locator(f"#sv-draft-about-{tree}").text_content()
     choose(page, rule="coupled")
