@@ -277,8 +277,12 @@ class Decoding:
         for token in ids:
             kept.ids.append(token)
             if token in self._eos:
-                self._flush_into(kept.texts)
-                kept.texts.append("")
+                # A character that EOS left incomplete belongs to the token before it; where that stands in an earlier
+                # step, which has been handed out, EOS carries it.
+                rest = self._text.flush()
+                if kept.texts:
+                    kept.texts[-1] += rest
+                kept.texts.append("" if kept.texts else rest)
                 kept.finish_reason = "eos"
                 return kept
             text = self._text.push(token)
@@ -291,17 +295,6 @@ class Decoding:
                 return kept
         kept.finish_reason = reason
         return kept
-
-    def _flush_into(self, texts: list[str]) -> None:
-        """A character that EOS left incomplete belongs to the token before it, which may stand in an earlier step."""
-        rest = self._text.flush()
-        if not rest:
-            return
-        if texts:
-            texts[-1] += rest
-        else:
-            self.run.steps[-1].emitted[-1].text += rest
-            self.run.output.text += rest
 
     def _commit(self, kept: Kept, verdict: Verdict, is_chain: bool) -> None:
         output, before = self.run.output, len(self._context) - 1

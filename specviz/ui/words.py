@@ -35,7 +35,7 @@ DRAFT_WORDS = {
         ),
         (
             "eagle-tree",
-            "Trained head, tree",
+            "Trained tree",
             "lets the same layer propose its likeliest tokens side by side, as a tree that grows where it is surest.",
         ),
         (

@@ -146,7 +146,7 @@ def test_second_page_waits_and_closing_frees(open_page, shot):
     second.wait_for_function("document.querySelector('.sv-run [data-part=state]').textContent.includes('line')")
     shot(second)
     first.close()
-    second.wait_for_selector(ENDED, timeout=4000)
+    second.wait_for_selector(ENDED, timeout=8000)
 
 
 def test_bad_input_is_one_sentence_and_loses_nothing(open_page, shot):

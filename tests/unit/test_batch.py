@@ -67,7 +67,9 @@ def test_every_draft_and_rule(draft, rule):
 def test_trees_chains_and_plain_steps_side_by_side():
     engine = tiny_engine(draft_seed=1, std=0.25)
     own = [{"draft": draft, "temperature": 1.0, "seed": i} for i, draft in enumerate(["none", *SPECULATIVE])]
-    check_batch(engine, [PROMPT, *[numbered(5 * i + 1) for i in range(8)]], own, gamma=3, max_new_tokens=12)
+    check_batch(
+        engine, [PROMPT, *[numbered(5 * i + 1) for i in range(len(SPECULATIVE))]], own, gamma=3, max_new_tokens=12
+    )
 
 
 def test_trees_drafted_by_the_targets_own_layers():

@@ -1,8 +1,8 @@
 """The bundled model, in float32: every draft type writes what plain decoding writes, and traces are whole."""
 
 import pytest
+import torch
 
-from specviz.engine.model import LanguageModel
 from specviz.trace import Run
 
 pytestmark = pytest.mark.real_model
@@ -60,7 +60,9 @@ def test_drafts_that_run_on_the_target_itself_write_what_plain_decoding_writes(r
     """Side by side in one batch, which is quicker than one by one."""
     options = {"temperature": 0.0, "max_new_tokens": 12, "gamma": 3, "exit_layer": 8}
     plain = real_engine.generate(PROMPTS[15], draft="none", **options)
-    drafts = [{"draft": draft} for draft in ("layer_skip", "hybrid", "tree", "tree-dynamic", "pool")]
+    drafts = [
+        {"draft": draft} for draft in ("layer_skip", "hybrid", "tree", "tree-dynamic", "pool", "eagle", "eagle-tree")
+    ]
     for run in real_engine.generate_batch([PROMPTS[15]] * len(drafts), drafts, **options):
         assert run.output == plain.output
 
@@ -68,16 +70,45 @@ def test_drafts_that_run_on_the_target_itself_write_what_plain_decoding_writes(r
 def test_coupled_runs_write_what_coupled_plain_decoding_writes(real_engine):
     options = {"temperature": 0.8, "top_p": 0.95, "seed": 3, "verify": "coupled", "max_new_tokens": 16}
     plain = real_engine.generate(PROMPTS[12], draft="none", **options)
-    for draft in ("ngram", "ngram-smoothed", "pool"):
+    for draft in ("ngram", "ngram-smoothed", "pool", "eagle"):
         assert real_engine.generate(PROMPTS[12], draft=draft, **options).output == plain.output
 
 
 def test_the_model_as_its_own_draft_is_accepted_whole(real_engine):
-    target = real_engine.target
-    real_engine.draft_model = LanguageModel(target._model, target.name, target.vocab_size)
+    real_engine.draft_model = real_engine.target.twin()
     try:
         run = real_engine.generate("Explain rain.", draft="model", gamma=5, max_new_tokens=60, ignore_eos=True)
     finally:
         real_engine.draft_model = None
     assert run.summary.acceptance_rate.value == 1
     assert all(step.accepted == 5 for step in run.steps)
+
+
+def test_the_fast_path_writes_what_transformers_writes(real_engine):
+    """float32 to the letter; the model's own 4-bit weights nearly so."""
+    import specviz
+
+    reference = specviz.load(dtype="float32", device="cpu", path="transformers")
+    options = {"draft": "none", "max_new_tokens": 24}
+    assert (real_engine.target.path, reference.target.path) == ("fast-cpu", "transformers")
+    expected = reference.generate("Explain what a hash table is.", **options).output.token_ids
+    assert real_engine.generate("Explain what a hash table is.", **options).output.token_ids == expected
+    int4 = specviz.load(dtype="int4", device="cpu")
+    ids = reference.encode("Explain what a hash table is.", chat=True) + expected
+    logits = []
+    with torch.inference_mode():
+        for engine in (reference, int4):
+            engine.claim(len(ids))
+            logits.append(engine.target.open(len(ids)).forward(ids).float())
+    assert (logits[1] - logits[0]).norm() / logits[0].norm() < 0.03
+    assert (logits[0].argmax(-1) == logits[1].argmax(-1)).float().mean() > 0.9
+
+
+def test_the_trained_head_fits_and_drafts_better_than_nothing(real_engine):
+    assert real_engine.drafts()["eagle"] is None
+    assert real_engine.head.warning is None
+    options = {"max_new_tokens": 48, "gamma": 3, "candidates": 3}
+    for draft, least in (("eagle", 1.3), ("eagle-tree", 1.5)):
+        run = real_engine.generate("Explain how rain is made.", draft=draft, **options)
+        assert run.summary.tokens_per_step > least
+        assert run.output == real_engine.generate("Explain how rain is made.", draft="none", **options).output
