@@ -86,7 +86,7 @@ def measure(
         temperature=settings.get("temperature", 0.0),
         tokens=int(emitted),
         steps=int(steps),
-        tokens_per_step=round(emitted / steps, 4),
+        tokens_per_step=round(float(emitted / steps), 4),
         low=round(float(low), 4),
         high=round(float(high), 4),
         acceptance=[round(accepted[i] / tested[i], 4) for i in sorted(tested) if tested[i]],
