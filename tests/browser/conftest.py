@@ -25,14 +25,14 @@ def chromium_path() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def slow_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random model that is slow enough to be stopped."""
     folder = tmp_path_factory.mktemp("tiny")
     return tiny_folder(folder, "llama", chat=True, layers=96, max_positions=2048, eos=False)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def app(slow_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of the page on that model."""
     process, url = start_app(tmp_path_factory.mktemp("app") / "app.log", SPECVIZ_TARGET=str(slow_folder))
@@ -40,7 +40,7 @@ def app(slow_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     stop_app(process)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[sync_api.Browser]:
     with sync_api.sync_playwright() as playwright:
         path = chromium_path() or playwright.chromium.executable_path
