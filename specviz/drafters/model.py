@@ -8,12 +8,15 @@ fed what it lacks (after full acceptance that is the last drafted token too). He
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from specviz.drafters.protocol import Ask, Passes, Proposal, Start
 from specviz.engine.cache import ROOT, KVCache, Pass
 from specviz.engine.model import LanguageModel
+from specviz.engine.sampling import require_finite
 
 
 class OwnContext:
@@ -73,8 +76,22 @@ def full(model: LanguageModel) -> str:
     return f"the draft's context of {model.max_positions} tokens is full"
 
 
+@dataclass(slots=True)
+class Drawn:
+    """A token drawn and not read from the device yet: () token, confidence and whether the logits were finite; the
+    (vocabulary,) distribution it was drawn from, and the unwarped one."""
+
+    token: Tensor
+    q: Tensor
+    raw_q: Tensor
+    confidence: Tensor
+    finite: Tensor
+
+
 class ModelDrafter:
     """Drafts a chain with a model, one pass a token (Leviathan et al. 2023, §2).
+
+    Nothing is read from the device before the draft is whole, unless penalties or `min_confidence` must see a token.
 
     Args:
         context: the model and its cache: its own, or the target's for the target's first layers.
@@ -100,18 +117,31 @@ class ModelDrafter:
         if min(room, ask.gamma) <= 0:
             return proposal
         cache, pending = self._context.behind(ask.context)
-        node = ROOT
+        drawn: list[Drawn] = []
         for depth in range(min(room, ask.gamma)):
             (logits,) = yield [Pass(cache, pending)]
-            self._context.fed(pending)
+            if not drawn:
+                self._context.fed(pending)
             logits = logits[-1:].to(self._device)
-            q = ask.warp(logits, ask.context, [proposal.ids])[0]
-            token = ask.noise.draft(q, len(ask.context) + depth)
+            path = [int(one.token) for one in drawn] if ask.warp.reads_path else []
+            q = ask.warp(logits, ask.context, [path], checked=False)[0]
+            token = ask.noise.later(q, len(ask.context) + depth)
             raw = logits[0].float().softmax(-1)
-            confidence = float(raw[token])
-            node = proposal.add(token, q, node, confidence=confidence, source=self.type, raw_q=raw)
-            if confidence < ask.min_confidence and depth + 1 < ask.gamma:
-                proposal.note = f"stopped drafting: confidence {confidence:.2f} is below {ask.min_confidence:g}"
+            drawn.append(Drawn(token, q, raw, raw[token], logits.isfinite().all()))
+            if ask.min_confidence and depth + 1 < ask.gamma and drawn[-1].confidence < ask.min_confidence:
+                proposal.note = (
+                    f"stopped drafting: confidence {drawn[-1].confidence:.2f} is below {ask.min_confidence:g}"
+                )
                 break
-            pending = [token]
+            pending = token[None]
+        self._read(proposal, drawn)
+        self._context.fed(proposal.ids[:-1])  # the last was drawn and not read on from
         return proposal
+
+    def _read(self, proposal: Proposal, drawn: Sequence[Drawn]) -> None:
+        """The whole draft from the device at once."""
+        numbers = [torch.stack([one.token.double(), one.confidence.double(), one.finite.double()]) for one in drawn]
+        node = ROOT
+        for one, (token, confidence, finite) in zip(drawn, torch.stack(numbers).tolist(), strict=True):
+            require_finite(finite)
+            node = proposal.add(int(token), one.q, node, confidence=confidence, source=self.type, raw_q=one.raw_q)

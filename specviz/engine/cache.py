@@ -24,26 +24,26 @@ ROOT = -1
 
 @dataclass(slots=True)
 class Pass:
-    """A forward pass asked for: `ids` behind what `cache` holds.
+    """A forward pass asked for: `ids` behind what `cache` holds (a tensor where the device has not been read yet).
 
     `parents` None continues the chain; else it holds, for each id, the row it hangs on, counted from the end of the
     chain (ROOT for the chain itself), among the rows fed since and those of this pass.
     """
 
     cache: KVCache
-    ids: Sequence[int]
+    ids: Sequence[int] | Tensor
     parents: Sequence[int] | None = None
 
 
 class KVCache:
-    """One text in one model's memory.
+    """One text in one model's memory, expected to need `capacity` rows.
 
     `length` counts the rows held, `base` those of the chain; the rows behind `base` are a tree, whose `links` are
     the parents of each.
     """
 
-    def __init__(self, model: LanguageModel, slot: int) -> None:
-        self.model, self.slot = model, slot
+    def __init__(self, model: LanguageModel, slot: int, capacity: int = 0) -> None:
+        self.model, self.slot, self.capacity = model, slot, capacity
         self.base = 0
         self.links: list[int] = []
 
@@ -51,7 +51,7 @@ class KVCache:
     def length(self) -> int:
         return self.base + len(self.links)
 
-    def forward(self, ids: Sequence[int], parents: Sequence[int] | None = None) -> Tensor:
+    def forward(self, ids: Sequence[int] | Tensor, parents: Sequence[int] | None = None) -> Tensor:
         """Feed `ids`; (len(ids), vocabulary) logits. Arguments as for `Pass`."""
         return self.model.run([Pass(self, ids, parents)])[0]
 
@@ -90,7 +90,7 @@ class KVCache:
 
     def shallow(self, model: LanguageModel) -> KVCache:
         """The same text in a model that is made of the first layers of this one and shares their memory."""
-        return KVCache(model, self.slot)
+        return KVCache(model, self.slot, self.capacity)
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ import torch
 from specviz.drafters import Ask, Drafter, Proposal, Start
 from specviz.drafters.protocol import Passes, drive
 from specviz.engine.cache import ROOT, KVCache, Pass
+from specviz.engine.clock import Clock, on_host
 from specviz.engine.gamma import Gamma
 from specviz.engine.model import LanguageModel
 from specviz.engine.noise import Noise
@@ -84,6 +85,7 @@ class Decoding:
         self._stop = StopTexts(settings.stop)
         self._eos = frozenset(settings.eos_token_id or ())
         self._cache: KVCache | None = None
+        self._clock = Clock(parts.target.device)
         self._zero = 0.0
         self._was_cancelled = False
         self._steps = self._loop()
@@ -169,11 +171,11 @@ class Decoding:
         parts, start = self._parts, time.perf_counter()
         self._cache = parts.target.open(self.capacity)
         self._cache.prefill(self._context[:-1], self._cancelled)
-        self._synchronise()
+        self._clock.wait()
         middle = time.perf_counter()
         if not self._cancelled():
             self._begin_drafter()
-        self._synchronise()
+        self._clock.wait()
         self._zero = time.perf_counter()
         self.run.prefill.target_s, self.run.prefill.draft_s = middle - start, self._zero - middle
 
@@ -187,33 +189,33 @@ class Decoding:
         if self._is_over():
             return None
         context, before = self._context, self._cache.length
-        drafting = time.perf_counter()
+        drafting = self._clock.now()
         proposal = yield from self._propose()
-        self._synchronise()
-        drafted = time.perf_counter()
+        drafted = self._clock.now()
         if self._is_over():
             return None
 
         parents = None if proposal.is_chain else [ROOT, *(parent + 1 for parent in proposal.parents)]
         (logits,) = yield [Pass(self._cache, [context[-1], *proposal.ids], parents)]
-        self._synchronise()
-        verified = time.perf_counter()
+        verified = self._clock.now()
 
         p = self._warp(logits, context, [(), *proposal.paths()])
+        logits, p, proposal = on_host(logits, p, proposal)
         verdict = parts.rule(p, proposal, parts.noise, len(context))
         text_before = self._text.fork()
         kept = self._cut([*(proposal.ids[node] for node in verdict.path), verdict.token])
         tokens = parts.recorder.tokens(len(context), logits, p, proposal, verdict, kept.ids, kept.texts, text_before)
         self._commit(kept, verdict, parents is None)
         self._learn(proposal, verdict, len(kept.ids))
+        draft_s, verify_s = self._clock.between(drafting, drafted), self._clock.between(drafted, verified)
         end = time.perf_counter()
         step = Step(
             index=len(self.run.steps),
             t_start=start - self._zero,
             t_end=end - self._zero,
-            draft_s=drafted - drafting,
-            verify_s=verified - drafted,
-            host_s=(end - verified) + (drafting - start),
+            draft_s=draft_s,
+            verify_s=verify_s,
+            host_s=end - start - draft_s - verify_s,
             gamma=len(proposal.ids),
             draft=self._drafter.type,
             cache_before=before,
@@ -306,11 +308,3 @@ class Decoding:
             self._cache.rollback(before + len(kept.ids))
         else:
             self._cache.keep([0, *(node + 1 for node in verdict.path[: len(kept.ids) - 1])])
-
-    def _synchronise(self) -> None:
-        """Wait for the device, so that the time between two readings is the time of the work between them."""
-        device = self._parts.target.device.type
-        if device == "cuda":
-            torch.cuda.synchronize(self._parts.target.device)
-        elif device == "mps":
-            torch.mps.synchronize()

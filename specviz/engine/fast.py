@@ -1,4 +1,4 @@
-"""The CPU fast path: Llama-like models with fused matrices, a cache written in place and attention for few rows.
+"""The fast path: Llama-like models with fused matrices, a cache written in place and attention for few rows.
 
 The same surface as `specviz.engine.model.LanguageModel`; what it cannot run is refused by name, and the trace says
 which path ran. Held by tests/unit/test_fast.py: float32 ids are those of transformers' own forward.
@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
 from specviz.engine.cache import Single, Store
-from specviz.engine.matrices import Matrix, pack, refuses
+from specviz.engine.matrices import Matrix, dense_dtype, pack, refuses
 from specviz.engine.model import LanguageModel
 from specviz.errors import ModelError
 
@@ -56,9 +56,10 @@ class Weights:
 class FastStore(Store):
     """Memory of the fast path: keys as (slots, heads, head_dim, capacity + 1), so that scores are one product."""
 
-    def __init__(self, layers: int, heads: int, head_dim: int, dtype: torch.dtype) -> None:
+    def __init__(self, layers: int, heads: int, head_dim: int, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__(0)
-        self._shape, self._dtype, self._count = (heads, head_dim), dtype, layers
+        self._shape, self._count = (heads, head_dim), layers
+        self._options = {"dtype": dtype, "device": device}
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
 
@@ -66,8 +67,8 @@ class FastStore(Store):
         old_keys, old_values = self.keys, self.values
         heads, head_dim = self._shape
         rows = self.capacity + 1
-        self.keys = [torch.zeros(self.slots, heads, head_dim, rows, dtype=self._dtype) for _ in range(self._count)]
-        self.values = [torch.zeros(self.slots, heads, rows, head_dim, dtype=self._dtype) for _ in range(self._count)]
+        self.keys = [torch.zeros(self.slots, heads, head_dim, rows, **self._options) for _ in range(self._count)]
+        self.values = [torch.zeros(self.slots, heads, rows, head_dim, **self._options) for _ in range(self._count)]
         for new, states in zip(self.keys, old_keys, strict=False):
             new[: len(states), :, :, : states.shape[3] - 1] = states[..., :-1]
         for new, states in zip(self.values, old_values, strict=False):
@@ -81,7 +82,7 @@ class FastStore(Store):
             values[:, :, -1].zero_()
 
     def move(self, slot: int, base: int, rows: Sequence[int]) -> None:
-        where = torch.tensor(rows) + base
+        where = torch.tensor(rows, device=self._options["device"]) + base
         end = base + len(rows)
         for keys, values in zip(self.keys, self.values, strict=True):
             keys[slot, :, :, base:end] = keys[slot, :, :, where]
@@ -89,7 +90,7 @@ class FastStore(Store):
 
 
 class FastModel(LanguageModel):
-    """A Llama-like model on the CPU.
+    """A Llama-like model, on the device its weights are on.
 
     Args:
         weights: as `read_weights` or `specviz.zoo.quantised` make them.
@@ -107,15 +108,15 @@ class FastModel(LanguageModel):
 
     def __init__(self, weights: Weights, config: PretrainedConfig, name: str, vocab_size: int, precision: str) -> None:
         self.name, self.vocab_size, self.params = name, vocab_size, weights.params
-        self._precision, self.device = precision, torch.device("cpu")
-        self.dtype = torch.float32 if precision == "float32" else torch.bfloat16
+        self._precision, self.device = precision, weights.embedding.device
+        self.dtype = dense_dtype(precision)
         self.max_positions, self.layers = config.max_position_embeddings, config.num_hidden_layers
         self._weights, self._config = weights, config
         self._heads, self._kv_heads = config.num_attention_heads, config.num_key_value_heads
         self._head_dim = getattr(config, "head_dim", None) or config.hidden_size // self._heads
         self._eps, self._hidden = config.rms_norm_eps, config.hidden_size
-        self.store = FastStore(self.layers, self._kv_heads, self._head_dim, torch.float32)
-        self._cos, self._sin = _rotary(config, 0)
+        self.store = FastStore(self.layers, self._kv_heads, self._head_dim, torch.float32, self.device)
+        self._cos, self._sin = _rotary(config, 0, self.device)
         self._opened = 0
         self._exits: dict[int, LanguageModel] = {}
         self._trees: str | None = None
@@ -123,7 +124,7 @@ class FastModel(LanguageModel):
 
     def twin(self) -> FastModel:
         """The same weights with a memory of their own."""
-        return FastModel(self._weights, self._config, self.name, self.vocab_size, self.precision)
+        return type(self)(self._weights, self._config, self.name, self.vocab_size, self.precision)
 
     def tap(self, layers: tuple[int, ...]) -> None:
         """As `LanguageModel.tap`."""
@@ -175,12 +176,9 @@ class FastModel(LanguageModel):
         plan, (texts, count) = self.store.plan, ids.shape
         if isinstance(plan, Single):
             positions: Tensor | slice = slice(plan.start, plan.end)
-            last = plan.end
         else:
             positions = position_ids.view(-1)
-            last = int(positions.max()) + 1
-        if last > len(self._cos):
-            self._cos, self._sin = _rotary(self._config, max(last, 2 * len(self._cos)))
+        self._rotate_up_to(plan.end)  # no position lies behind the last row
         angles = self._cos[positions], self._sin[positions]
         mask = None if attention_mask is None else self._grouped(attention_mask.float())
         # The sum over layers is kept in float32: in bfloat16 it would round away what near-ties hang on.
@@ -199,6 +197,10 @@ class FastModel(LanguageModel):
             x = x.view(texts, count, -1)[:, -rows:].reshape(texts * rows, -1)
         logits = self._weights.head(self._normed(x, self._weights.norm))
         return logits.view(texts, rows, -1)[..., : self.vocab_size]
+
+    def _rotate_up_to(self, end: int) -> None:
+        if end > len(self._cos):
+            self._cos, self._sin = _rotary(self._config, max(end, 2 * len(self._cos)), self.device)
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, (self._hidden,), weight, self._eps).to(self.dtype)
@@ -221,7 +223,7 @@ class FastModel(LanguageModel):
             if mask is not None:
                 scores += mask
             elif count > 1:
-                scores.view(kv_heads, group, count, -1)[..., plan.start :] += _future(count)
+                scores.view(kv_heads, group, count, -1)[..., plan.start :] += _future(count, self.device)
             out = scores.softmax(-1).bmm(values).view(texts, kv_heads, group, count, size)
         return out.permute(0, 3, 1, 2, 4).reshape(texts * count, heads * size).to(self.dtype)
 
@@ -250,8 +252,8 @@ class FastModel(LanguageModel):
         ]
         if mask is None:
             plan = self.store.plan
-            mask = torch.zeros(count, plan.end)
-            mask[:, plan.start :] = _future(count)
+            mask = torch.zeros(count, plan.end, device=self.device)
+            mask[:, plan.start :] = _future(count, self.device)
         else:
             mask = mask.view(texts, kv_heads * group, count, -1)
         out = F.scaled_dot_product_attention(many, *wide, attn_mask=mask)
@@ -266,18 +268,18 @@ class FastModel(LanguageModel):
 
 
 @cache
-def _future(count: int) -> Tensor:
+def _future(count: int, device: torch.device) -> Tensor:
     """(count, count) with -inf where a row would look ahead."""
-    return torch.full((count, count), -torch.inf).triu_(1)
+    return torch.full((count, count), -torch.inf, device=device).triu_(1)
 
 
-def _rotary(config: PretrainedConfig, length: int) -> tuple[Tensor, Tensor]:
+def _rotary(config: PretrainedConfig, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """(length, 1, head_dim) cosines and sines; the sines of the first half carry the sign that turning it needs."""
     rotary = rotary_embedding(config)
     cos, sin = rotary(torch.zeros(1, dtype=torch.float32), torch.arange(length)[None])
     sin = sin[0].clone()
     sin[:, : sin.shape[-1] // 2] *= -1
-    return cos[0][:, None].contiguous(), sin[:, None].contiguous()
+    return cos[0][:, None].contiguous().to(device), sin[:, None].contiguous().to(device)
 
 
 def rotary_embedding(config: PretrainedConfig) -> torch.nn.Module:
@@ -290,12 +292,12 @@ def rotary_embedding(config: PretrainedConfig) -> torch.nn.Module:
 def refuses_fast(model: PreTrainedModel, precision: str) -> str | None:
     """Why this model cannot take the fast path in a precision; None when it can."""
     config = model.config
-    if precision == "float16":
+    if precision == "float16" and model.device.type == "cpu":
         return "float16 runs through transformers."
     if config.model_type not in FAMILIES:
         return f"{config.model_type} models run through transformers."
-    if model.device.type != "cpu":
-        return "The fast path is for the CPU."
+    if model.device.type not in ("cpu", "cuda"):
+        return f"On {model.device.type} models run through transformers."
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     if rope not in ROPES:
         return f"RoPE of type {rope} runs through transformers."
@@ -308,15 +310,18 @@ def refuses_fast(model: PreTrainedModel, precision: str) -> str | None:
     return refuses(precision, [tuple(module.weight.shape) for module in named])
 
 
-def read_weights(model: PreTrainedModel, precision: str) -> Weights:
+def read_weights(model: PreTrainedModel, precision: str, use_up: bool = False) -> Weights:
     """The weights of a transformers model, fused and packed.
+
+    Args:
+        use_up: free the model's own layer by layer, so that the device never holds all of them twice.
 
     Raises:
         ModelError: the fast path cannot run it (`refuses_fast` says why).
     """
     if reason := refuses_fast(model, precision):
         raise ModelError(reason)
-    dtype = torch.float32 if precision == "float32" else torch.bfloat16
+    dtype = dense_dtype(precision)
     blocks = []
     for layer in model.model.layers:
         attention, mlp = layer.self_attn, layer.mlp
@@ -331,6 +336,8 @@ def read_weights(model: PreTrainedModel, precision: str) -> Weights:
                 down=pack(precision, [mlp.down_proj.weight]),
             )
         )
+        if use_up:
+            layer.to("meta")
     # The head decides between near-equal tokens: int8 where the rest is int4, as llama.cpp keeps it.
     head = "int8" if precision == "int4" else precision
     return Weights(

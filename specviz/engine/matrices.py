@@ -1,6 +1,6 @@
-"""Weight matrices in the precisions of the CPU fast path: float32, bfloat16, int8 and int4, the last two weights only.
+"""Weight matrices in the precisions of the fast path: float32, bfloat16, float16 (GPU), int8 and int4 (CPU).
 
-Activations are bfloat16 where weights are not float32. Held by tests/unit/test_fast.py.
+int8 and int4 are of the weights only: activations are bfloat16 there. Held by tests/unit/test_fast.py.
 """
 
 from __future__ import annotations
@@ -85,6 +85,11 @@ class Int4:
         return self.packed.nbytes + self.scales.nbytes
 
 
+def dense_dtype(precision: str) -> torch.dtype:
+    """What activations are in, and weights that are not packed."""
+    return {"float32": torch.float32, "float16": torch.float16}.get(precision, torch.bfloat16)
+
+
 def pack(precision: str, weights: Sequence[Tensor], biases: Sequence[Tensor | None] = ()) -> Matrix:
     """Several (out, in) weights as one matrix, their outputs side by side."""
     weight = torch.cat([weight.detach() for weight in weights])
@@ -94,7 +99,7 @@ def pack(precision: str, weights: Sequence[Tensor], biases: Sequence[Tensor | No
         return Int8(weight, bias)
     if precision == "int4":
         return Int4.quantised(weight, bias)
-    dtype = torch.float32 if precision == "float32" else torch.bfloat16
+    dtype = dense_dtype(precision)
     return Dense(weight.to(dtype).contiguous(), None if bias is None else bias.to(dtype))
 
 

@@ -86,7 +86,7 @@ class LanguageModel:
         """Begin a text of at most `capacity` rows."""
         self._opened += 1
         self.store.room(self._opened, capacity)
-        return KVCache(self, self._opened - 1)
+        return KVCache(self, self._opened - 1, capacity)
 
     def run(self, passes: Sequence[Pass]) -> list[Tensor]:
         """(len(ids), vocab_size) logits of each pass, in the model's own precision; passes are of different texts."""
@@ -213,7 +213,7 @@ class LanguageModel:
         self.store.room(cache.slot + 1, end)
         self.store.plan = Single(cache.slot, start, end)
         self.store.touch(end)
-        logits = self._forward(torch.tensor([ids], device=self.device), rows)[0]
+        logits = self._forward(as_ids(ids).to(self.device)[None], rows)[0]
         cache.grown(len(ids), None)
         return logits
 
@@ -231,9 +231,9 @@ class LanguageModel:
         seen[:, :, 0] = True  # padding has to see something
         for i, one in enumerate(passes):
             count, cache = len(one.ids), one.cache
-            ids[i, :count] = torch.tensor(one.ids)
+            ids[i, :count] = as_ids(one.ids)
             places[i, :count] = torch.arange(cache.length, cache.length + count)
-            depths, ancestors = _genealogy(cache.links, count, one.parents)
+            depths, ancestors = genealogy(cache.links, count, one.parents)
             positions[i, :count] = cache.base + depths
             seen[i, :count, : cache.base] = True
             seen[i, :count, cache.base : cache.length + count] = ancestors
@@ -293,7 +293,12 @@ class Taps:
             hook.remove()
 
 
-def _genealogy(links: Sequence[int], count: int, parents: Sequence[int] | None) -> tuple[Tensor, Tensor]:
+def as_ids(ids: Sequence[int] | Tensor) -> Tensor:
+    """(len(ids),) ids as a tensor."""
+    return ids if isinstance(ids, Tensor) else torch.tensor(ids)
+
+
+def genealogy(links: Sequence[int], count: int, parents: Sequence[int] | None) -> tuple[Tensor, Tensor]:
     """(depths of the new rows, (count, rows of the tree) which of the tree's rows each of them sees)."""
     if parents is None:
         return torch.arange(count), torch.ones((count, count), dtype=torch.bool).tril_()

@@ -24,6 +24,9 @@ class Noise(Protocol):
     def draft(self, weights: Tensor, position: int) -> int:
         """A draft token for the absolute `position` from (vocabulary,) non-negative weights."""
 
+    def later(self, weights: Tensor, position: int) -> Tensor:
+        """() the same, not yet read from the device."""
+
     def accept(self) -> float | None:
         """The u in (0, 1) of the next test; None where tests need none."""
 
@@ -42,13 +45,16 @@ class UniformNoise:
         self._draft, self._accept, self._target = (np.random.Generator(np.random.PCG64(stream)) for stream in streams)
 
     def draft(self, weights: Tensor, position: int) -> int:
+        return int(self.later(weights, position))
+
+    def later(self, weights: Tensor, position: int) -> Tensor:
         return draw(weights, self._number(self._draft))
 
     def accept(self) -> float:
         return self._number(self._accept)
 
     def target(self, weights: Tensor, position: int) -> int:
-        return draw(weights, self._number(self._target))
+        return int(draw(weights, self._number(self._target)))
 
     @staticmethod
     def _number(stream: np.random.Generator) -> float:
@@ -71,7 +77,10 @@ class CoupledNoise:
         self._races: dict[int, Tensor] = {}
 
     def draft(self, weights: Tensor, position: int) -> int:
-        return int((weights / self._race(position, weights)).argmax())
+        return int(self.later(weights, position))
+
+    def later(self, weights: Tensor, position: int) -> Tensor:
+        return (weights / self._race(position, weights).to(weights.device)).argmax()
 
     def accept(self) -> None:
         return None
@@ -86,7 +95,7 @@ class CoupledNoise:
                 del self._races[min(self._races)]
             stream = np.random.Generator(np.random.Philox(np.random.SeedSequence([self._seed, position])))
             numbers = stream.standard_exponential(len(weights), dtype=np.float32)
-            race = torch.from_numpy(np.maximum(numbers, np.finfo(np.float32).tiny)).to(weights.device)
+            race = torch.from_numpy(np.maximum(numbers, np.finfo(np.float32).tiny))
             self._races[position] = race
         return race
 

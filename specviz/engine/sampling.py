@@ -25,15 +25,20 @@ class Warp:
     def __init__(self, settings: Settings, prompt_length: int) -> None:
         self.settings = settings
         self.prompt_length = prompt_length
-        self._penalised = settings.repetition_penalty != 1 or settings.frequency_penalty != 0
+        #: Whether a row's distribution depends on the ids of its path, beyond its logits.
+        self.reads_path = settings.repetition_penalty != 1 or settings.frequency_penalty != 0
 
-    def __call__(self, logits: Tensor, context: Sequence[int], paths: Sequence[Sequence[int]]) -> Tensor:
+    def __call__(
+        self, logits: Tensor, context: Sequence[int], paths: Sequence[Sequence[int]], checked: bool = True
+    ) -> Tensor:
         """Distributions for one position each.
 
         Args:
             logits: (rows, vocabulary), any float type.
             context: every committed id, prompt included.
             paths: for each row the ids drafted behind the context that it has seen; `prefixes` makes those of a chain.
+            checked: False leaves it to the caller to see that the logits are finite (`require_finite`), which has to
+                wait for the device.
 
         Returns:
             (rows, vocabulary) float32, or float64 for float64 logits; each row sums to 1.
@@ -42,7 +47,7 @@ class Warp:
             NumericsError: a logit is NaN or infinite.
         """
         settings = self.settings
-        logits = self.adjust(logits, context, paths)
+        logits = self.adjust(logits, context, paths, checked)
         if self.greedy:
             return torch.zeros_like(logits).scatter_(1, logits.argmax(-1, keepdim=True), 1.0)
         if settings.temperature != 1:
@@ -56,17 +61,16 @@ class Warp:
         # Below the smallest float32 a division would give 0/0; long before that the distribution is one-hot.
         return self.settings.temperature < SMALLEST or self.settings.top_k == 1
 
-    def adjust(self, logits: Tensor, context: Sequence[int], paths: Sequence[Sequence[int]]) -> Tensor:
+    def adjust(
+        self, logits: Tensor, context: Sequence[int], paths: Sequence[Sequence[int]], checked: bool = True
+    ) -> Tensor:
         """Logits after penalties and bias, before temperature; arguments, precision and errors as for a call."""
         settings = self.settings
-        if not torch.isfinite(logits).all():
-            raise NumericsError(
-                "The model returned logits that are not finite: its weights are damaged or the precision is too low; "
-                "load it in float32 or fetch it again."
-            )
+        if checked:
+            require_finite(torch.isfinite(logits).all())
         if logits.dtype != torch.float64:
             logits = logits.float()
-        if self._penalised:
+        if self.reads_path:
             logits = torch.stack([self._penalise(row, context, path) for row, path in zip(logits, paths, strict=True)])
         if settings.logit_bias:
             ids = torch.tensor(list(settings.logit_bias), device=logits.device)
@@ -88,6 +92,19 @@ class Warp:
                 ids = torch.tensor(list(counts), device=row.device)
                 row[ids] -= settings.frequency_penalty * torch.tensor(list(counts.values()), device=row.device)
         return row
+
+
+def require_finite(finite: bool | Tensor) -> None:
+    """Damaged logits never become a token.
+
+    Raises:
+        NumericsError: `finite` is false.
+    """
+    if not finite:
+        raise NumericsError(
+            "The model returned logits that are not finite: its weights are damaged or the precision is too low; "
+            "load it in float32 or fetch it again."
+        )
 
 
 def prefixes(path: Sequence[int]) -> list[Sequence[int]]:
@@ -132,15 +149,15 @@ def _descending(values: Tensor) -> Tensor:
     return values.sort(descending=True).values
 
 
-def draw(weights: Tensor, u: float) -> int:
-    """The token at quantile `u` in (0, 1) of (vocabulary,) non-negative weights; they need not be normalised.
+def draw(weights: Tensor, u: float) -> Tensor:
+    """() the token at quantile `u` in (0, 1) of (vocabulary,) non-negative weights; they need not be normalised.
 
-    A token of weight 0 is never drawn.
+    A token of weight 0 is never drawn. The token is not read from the device; it is an id also where weights are NaN.
     """
     if weights.device.type == "mps":  # which has no float64
         weights = weights.cpu()
     cdf = weights.double().cumsum(0)
-    token = int(torch.searchsorted(cdf, cdf[-1:] * u, right=True))
-    if token == len(weights):  # u * total rounded up to the total
-        token = int(weights.nonzero()[-1])
-    return token
+    total = cdf[-1:]
+    # u * total may round up to the total, which no token lies above.
+    quantile = torch.minimum(total * u, total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(cdf, quantile, right=True)[0].clamp_(max=len(weights) - 1)

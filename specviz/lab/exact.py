@@ -46,6 +46,9 @@ class Branches:
         shares = weights[tokens] / weights.sum()
         return int(tokens[self._choose(shares.tolist())])
 
+    def later(self, weights: Tensor, position: int) -> Tensor:
+        return torch.tensor(self.draft(weights, position))
+
     def accept(self) -> float:
         return (PASSES, FAILS)[self._choose(None)]
 

@@ -58,7 +58,9 @@ class Host:
         device: str = "auto",
     ) -> None:
         self.desk = Desk()
-        self._models = {"pair": pair, "target": target, "draft_model": draft_model, "device": device}
+        # On ZeroGPU there is no GPU yet when the weights are read, so nothing can be fused or captured there.
+        path = "transformers" if ON_SPACES and choose_device(device).type == "cuda" else "auto"
+        self._models = {"pair": pair, "target": target, "draft_model": draft_model, "device": device, "path": path}
         self._dtype = dtype
         self._engines: dict[str, Engine] = {}
         self._loading = threading.Lock()

@@ -1,4 +1,4 @@
-"""Which forward a loaded model runs through: the CPU's fast path where it can, else transformers' own.
+"""Which forward a loaded model runs through: the fast path where it can (on a GPU by graphs), else transformers' own.
 
 The choice is never silent: it is the model's `path`, which every trace carries. Held by tests/unit/test_fast.py.
 """
@@ -6,12 +6,14 @@ The choice is never silent: it is the model's `path`, which every trace carries.
 from __future__ import annotations
 
 from specviz.engine.fast import FastModel, read_weights, refuses_fast
+from specviz.engine.graphs import GraphModel
 from specviz.engine.model import LanguageModel
 from specviz.errors import SettingsError
 from specviz.zoo.hardware import QUANTISED
 from specviz.zoo.loader import LoadedModel, LoadedPair
 
-PATHS = ("auto", "transformers")
+#: `static` is the GPU's code of fixed shapes, on whatever device.
+PATHS = ("auto", "transformers", "static")
 
 
 def language_models(loaded: LoadedPair, path: str = "auto") -> tuple[LanguageModel, LanguageModel | None]:
@@ -32,11 +34,16 @@ def language_models(loaded: LoadedPair, path: str = "auto") -> tuple[LanguageMod
 
 def _language_model(one: LoadedModel, pair: LoadedPair, path: str) -> LanguageModel:
     precision = pair.precision
-    if one.weights is not None and path == "auto":
-        return FastModel(one.weights, one.config, one.name, pair.vocab_size, precision)
-    reason = "It was asked to run through transformers." if path != "auto" else refuses_fast(one.model, precision)
+    kind = GraphModel if path == "static" or pair.device.type == "cuda" else FastModel
+    if one.weights is not None and path != "transformers":
+        return kind(one.weights, one.config, one.name, pair.vocab_size, precision)
+    asked = path == "transformers"
+    reason = "It was asked to run through transformers." if asked else refuses_fast(one.model, precision)
     if reason is None:
-        return FastModel(read_weights(one.model, precision), one.config, one.name, pair.vocab_size, precision)
+        weights = read_weights(one.model, precision, use_up=pair.device.type == "cuda")
+        return kind(weights, one.config, one.name, pair.vocab_size, precision)
+    if path == "static":
+        raise SettingsError(f"{one.name} cannot run in passes of fixed shapes: {reason} Choose path='auto'.")
     if precision in QUANTISED:
         raise SettingsError(f"Precision {precision} cannot be had for {one.name}: {reason} Choose bfloat16 or float32.")
     return LanguageModel(one.model, one.name, pair.vocab_size)
