@@ -11,19 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
-from specviz.drafters.head import FOLDER, HeadShape, find_head, rotate, rotations
+from specviz.drafters.head import FOLDER, find_head
 from specviz.drafters.protocol import Ask, Passes, Proposal, Start
+from specviz.drafters.shapes import EagleShape, rotate, rotations
 from specviz.drafters.tree import DynamicTree, _Reading, path_to
 from specviz.engine.cache import ROOT, KVCache, Pass
 from specviz.engine.matrices import Matrix, pack
 from specviz.engine.model import LanguageModel
 from specviz.errors import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 #: A logit that no warp lifts to where it counts; -inf would be taken for damage.
 OUTSIDE = -1e30
@@ -129,7 +133,7 @@ class EagleModel:
         self,
         target: LanguageModel,
         weights: Mapping[str, Tensor],
-        shape: HeadShape,
+        shape: EagleShape,
         vocabulary: Tensor,
         name: str = "eagle head",
         warning: str | None = None,

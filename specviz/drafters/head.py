@@ -1,4 +1,4 @@
-"""A trained head beside the target: its shape, its rotary positions, and its files.
+"""Files of a trained head beside the target, and which of them fits.
 
 A head is two files: weights as safetensors (int8 with a scale for each row, or fp16) and a model card as JSON that
 says which target they belong to. What does not fit the target is refused with a sentence; other weights of the same
@@ -12,17 +12,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
+from specviz.drafters.shapes import SHAPES, Shape
 from specviz.engine.model import LanguageModel
 from specviz.errors import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 SCHEMA = "specviz.draft/1"
 #: Where the heads that come with specviz lie.
@@ -32,58 +35,14 @@ FOLDER = Path(__file__).resolve().parents[2] / "assets" / "drafts"
 FINGERPRINT, READ, SAME = 96, 8, 0.98
 
 
-@dataclass(frozen=True, slots=True)
-class HeadShape:
-    """Sizes of an eagle head: `taps` are the numbers of target layers behind which features are taken (low, middle,
-    last), `inner` the width of the feed-forward part, `theta` the base of the rotary positions."""
-
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    inner: int
-    taps: tuple[int, ...]
-    theta: float = 10_000.0
-    eps: float = 1e-5
-
-    def sizes(self) -> dict[str, tuple[int, ...]]:
-        """The weights' names and sizes."""
-        hidden = self.hidden
-        return {
-            "fuse": (hidden, len(self.taps) * hidden),
-            "embed": (hidden, hidden),
-            "qkv": ((self.heads + 2 * self.kv_heads) * self.head_dim, 2 * hidden),
-            "out": (hidden, self.heads * self.head_dim),
-            "up": (2 * self.inner, hidden),
-            "down": (hidden, self.inner),
-            "norm": (hidden,),
-        }
-
-
 @dataclass(slots=True)
 class Head:
     """Weights in float32, and what their card says."""
 
-    shape: HeadShape
+    shape: Shape
     weights: dict[str, Tensor]
     vocabulary: Tensor
     card: dict[str, Any]
-
-
-def rotations(
-    shape: HeadShape, start: int, length: int, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """(length, head_dim) cosines and signed sines of positions from `start` (RoPE: Su et al. 2021, §3.2.2)."""
-    half = torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device=device) / shape.head_dim
-    places = torch.arange(start, start + length, dtype=torch.float32, device=device)
-    angles = torch.outer(places, shape.theta**-half)
-    sin = angles.sin()
-    return torch.cat([angles.cos()] * 2, -1).to(dtype), torch.cat([-sin, sin], -1).to(dtype)
-
-
-def rotate(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """(..., head_dim) states turned to their positions."""
-    return states * cos + states.roll(states.shape[-1] // 2, -1) * sin
 
 
 def save_head(path: Path, weights: Mapping[str, Tensor], vocabulary: Tensor, card: dict[str, Any]) -> Path:
@@ -118,7 +77,7 @@ def load_head(card_path: Path) -> Head:
         file = card_path.with_name(card["weights"]["file"])
         if card["schema"] != SCHEMA or _sha256(file) != card["weights"]["sha256"]:
             raise ModelError(f"The trained head {card_path.stem} is damaged: fetch {file.name} again.")
-        shape = HeadShape(**{**card["shape"], "taps": tuple(card["shape"]["taps"])})
+        shape = SHAPES[card["type"]](**{**card["shape"], "taps": tuple(card["shape"]["taps"])})
         with safe_open(file, "pt") as tensors:
             weights = {name: tensors.get_tensor(name).float() for name in shape.sizes()}
             for name in weights:

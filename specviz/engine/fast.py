@@ -9,48 +9,23 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import PretrainedConfig, PreTrainedModel
 
 from specviz.engine.cache import Single, Store
-from specviz.engine.matrices import Matrix, dense_dtype, pack, refuses
+from specviz.engine.matrices import dense_dtype
 from specviz.engine.model import LanguageModel
-from specviz.errors import ModelError
+from specviz.engine.weights import Weights, rope_of
 
-#: Model types whose layers are those of Llama, biases of q, k and v aside.
-FAMILIES = ("llama", "qwen2")
-#: RoPE types whose angles do not depend on the length of the text.
-ROPES = ("default", "linear", "llama3", "yarn")
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
 #: From so many rows on attention runs through PyTorch's own kernel, which never holds all scores at once.
 MANY_ROWS = 48
-
-
-@dataclass(slots=True)
-class Block:
-    """One layer's weights: norms in front of attention and MLP, and four matrices."""
-
-    norm: Tensor
-    qkv: Matrix
-    out: Matrix
-    mlp_norm: Tensor
-    gate_up: Matrix
-    down: Matrix
-
-
-@dataclass(slots=True)
-class Weights:
-    """A whole model: (vocabulary, hidden) embedding, blocks, final norm, head, and the number of parameters."""
-
-    embedding: Tensor
-    blocks: list[Block]
-    norm: Tensor
-    head: Matrix
-    params: int
 
 
 class FastStore(Store):
@@ -275,75 +250,20 @@ def _future(count: int, device: torch.device) -> Tensor:
 
 def _rotary(config: PretrainedConfig, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """(length, 1, head_dim) cosines and sines; the sines of the first half carry the sign that turning it needs."""
-    rotary = rotary_embedding(config)
-    cos, sin = rotary(torch.zeros(1, dtype=torch.float32), torch.arange(length)[None])
-    sin = sin[0].clone()
+    cos, sin = rotary_embedding(config, length)
     sin[:, : sin.shape[-1] // 2] *= -1
-    return cos[0][:, None].contiguous().to(device), sin[:, None].contiguous().to(device)
+    return cos[:, None].contiguous().to(device), sin[:, None].contiguous().to(device)
 
 
-def rotary_embedding(config: PretrainedConfig) -> torch.nn.Module:
-    """transformers' own rotary embedding of a model, which knows every way of scaling."""
+def rotary_embedding(config: PretrainedConfig, length: int) -> tuple[Tensor, Tensor]:
+    """(length, head_dim) cosines and sines (RoPE: Su et al. 2021, §3.2.2)."""
+    if rope_of(config) == "default":
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        rate = config.rope_parameters["rope_theta"] ** -(torch.arange(0, size, 2, dtype=torch.float32) / size)
+        angles = torch.outer(torch.arange(length, dtype=torch.float32), rate).repeat(1, 2)
+        return angles.cos(), angles.sin()
+    # transformers' own knows every way of scaling, and takes a second to import.
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-    return LlamaRotaryEmbedding(config)
-
-
-def refuses_fast(model: PreTrainedModel, precision: str) -> str | None:
-    """Why this model cannot take the fast path in a precision; None when it can."""
-    config = model.config
-    if precision == "float16" and model.device.type == "cpu":
-        return "float16 runs through transformers."
-    if config.model_type not in FAMILIES:
-        return f"{config.model_type} models run through transformers."
-    if model.device.type not in ("cpu", "cuda"):
-        return f"On {model.device.type} models run through transformers."
-    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    if rope not in ROPES:
-        return f"RoPE of type {rope} runs through transformers."
-    if config.hidden_act != "silu" or getattr(config, "mlp_bias", False):
-        return "Its MLP is not Llama's and runs through transformers."
-    if getattr(config, "use_sliding_window", False):
-        return "Sliding windows run through transformers."
-    layer = model.model.layers[0]
-    named = [layer.self_attn.q_proj, layer.self_attn.o_proj, layer.mlp.gate_proj, layer.mlp.down_proj]
-    return refuses(precision, [tuple(module.weight.shape) for module in named])
-
-
-def read_weights(model: PreTrainedModel, precision: str, use_up: bool = False) -> Weights:
-    """The weights of a transformers model, fused and packed.
-
-    Args:
-        use_up: free the model's own layer by layer, so that the device never holds all of them twice.
-
-    Raises:
-        ModelError: the fast path cannot run it (`refuses_fast` says why).
-    """
-    if reason := refuses_fast(model, precision):
-        raise ModelError(reason)
-    dtype = dense_dtype(precision)
-    blocks = []
-    for layer in model.model.layers:
-        attention, mlp = layer.self_attn, layer.mlp
-        qkv = (attention.q_proj, attention.k_proj, attention.v_proj)
-        blocks.append(
-            Block(
-                norm=layer.input_layernorm.weight.detach().float(),
-                qkv=pack(precision, [module.weight for module in qkv], [module.bias for module in qkv]),
-                out=pack(precision, [attention.o_proj.weight], [attention.o_proj.bias]),
-                mlp_norm=layer.post_attention_layernorm.weight.detach().float(),
-                gate_up=pack(precision, [mlp.gate_proj.weight, mlp.up_proj.weight]),
-                down=pack(precision, [mlp.down_proj.weight]),
-            )
-        )
-        if use_up:
-            layer.to("meta")
-    # The head decides between near-equal tokens: int8 where the rest is int4, as llama.cpp keeps it.
-    head = "int8" if precision == "int4" else precision
-    return Weights(
-        embedding=model.get_input_embeddings().weight.detach().to(dtype),
-        blocks=blocks,
-        norm=model.model.norm.weight.detach().float(),
-        head=pack(head, [model.get_output_embeddings().weight]),
-        params=sum(weights.numel() for weights in model.parameters()),
-    )
+    cos, sin = LlamaRotaryEmbedding(config)(torch.zeros(1, dtype=torch.float32), torch.arange(length)[None])
+    return cos[0], sin[0].clone()

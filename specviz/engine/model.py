@@ -12,14 +12,17 @@ import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from specviz.engine.cache import ROOT, KVCache, Many, Pass, Single, Store
 from specviz.errors import ModelError, SettingsError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 #: Prompt tokens per prefill pass: bounds the memory of attention scores on long prompts.
 PREFILL_ROWS = 512

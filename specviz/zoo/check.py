@@ -49,7 +49,7 @@ def read_config(folder: Path, source: str) -> PretrainedConfig:
 
 
 def _check_kind(config: PretrainedConfig, source: str) -> None:
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     stated = list(config.architectures or ())
     what = stated[0] if stated else config.model_type
@@ -57,8 +57,7 @@ def _check_kind(config: PretrainedConfig, source: str) -> None:
         raise ModelError(
             f"{source} is an encoder-decoder model ({what}): choose a causal (decoder-only) language model."
         )
-    known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
-    name = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__name__ if known else None
+    name = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
     encoder = "bert" in config.model_type and not getattr(config, "is_decoder", False)
     if name is None or (stated and name not in stated) or encoder:
         raise ModelError(f"{source} is not a causal language model but a {what}: choose a causal (decoder-only) one.")
@@ -69,6 +68,8 @@ def _check_kind(config: PretrainedConfig, source: str) -> None:
 def _check_cache(config: PretrainedConfig, source: str) -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
+    from specviz.engine.weights import FAMILIES
+
     text = config.get_text_config(decoder=True)
     layers = set(getattr(text, "layer_types", None) or ()) - _FULL_ATTENTION
     if not getattr(text, "layer_types", None):
@@ -76,7 +77,9 @@ def _check_cache(config: PretrainedConfig, source: str) -> None:
             layers.add("sliding_attention")
         if getattr(text, "attention_chunk_size", None):
             layers.add("chunked_attention")
-    if not layers and getattr(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], "_is_stateful", False):
+    # Asking the class imports it, which the fast path's families do not need.
+    of_fast_path = config.model_type in FAMILIES
+    if not layers and not of_fast_path and getattr(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], "_is_stateful", False):
         layers.add("recurrent")
     if layers:
         kinds = " and ".join(sorted(layer.replace("_", " ") for layer in layers))

@@ -16,10 +16,9 @@ from specviz.errors import ModelError
 
 
 def import_libraries() -> None:
-    """Import what every load needs (about two seconds, once per process)."""
+    """Import what every load needs (about a second, once per process)."""
     import torch  # noqa: F401
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: F401
-    from transformers.modeling_utils import PreTrainedModel  # noqa: F401
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig  # noqa: F401
 
 
 def convert(folder: Path, file: str, out: Path) -> None:

@@ -5,9 +5,10 @@ The choice is never silent: it is the model's `path`, which every trace carries.
 
 from __future__ import annotations
 
-from specviz.engine.fast import FastModel, read_weights, refuses_fast
+from specviz.engine.fast import FastModel
 from specviz.engine.graphs import GraphModel
 from specviz.engine.model import LanguageModel
+from specviz.engine.weights import refuses_fast
 from specviz.errors import SettingsError
 from specviz.zoo.hardware import QUANTISED
 from specviz.zoo.loader import LoadedModel, LoadedPair
@@ -34,14 +35,12 @@ def language_models(loaded: LoadedPair, path: str = "auto") -> tuple[LanguageMod
 
 def _language_model(one: LoadedModel, pair: LoadedPair, path: str) -> LanguageModel:
     precision = pair.precision
-    kind = GraphModel if path == "static" or pair.device.type == "cuda" else FastModel
-    if one.weights is not None and path != "transformers":
+    device = pair.device.type
+    kind = GraphModel if path == "static" or device == "cuda" else FastModel
+    if one.weights is not None:
         return kind(one.weights, one.config, one.name, pair.vocab_size, precision)
     asked = path == "transformers"
-    reason = "It was asked to run through transformers." if asked else refuses_fast(one.model, precision)
-    if reason is None:
-        weights = read_weights(one.model, precision, use_up=pair.device.type == "cuda")
-        return kind(weights, one.config, one.name, pair.vocab_size, precision)
+    reason = "It was asked to run through transformers." if asked else refuses_fast(one.config, precision, device)
     if path == "static":
         raise SettingsError(f"{one.name} cannot run in passes of fixed shapes: {reason} Choose path='auto'.")
     if precision in QUANTISED:

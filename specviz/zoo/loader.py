@@ -18,7 +18,8 @@ from specviz.errors import ModelError
 from specviz.zoo import bundled, hub
 from specviz.zoo.cache import Listener, in_short, report
 from specviz.zoo.check import check_vocabularies, read_config
-from specviz.zoo.convert import import_libraries, quiet
+from specviz.zoo.convert import quiet
+from specviz.zoo.files import has_safetensors, read_fused
 from specviz.zoo.hardware import QUANTISED, choose_device, choose_precision
 from specviz.zoo.pairs import DEFAULT_PAIR, find_pair
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-    from specviz.engine.fast import Weights
+    from specviz.engine.weights import Weights
 
 Source = str | Path
 
@@ -96,6 +97,36 @@ def prepare(pair: str = DEFAULT_PAIR, progress: Listener | None = None) -> list[
     return [hub.snapshot(model, progress) for model in (row.target, row.draft_model) if model]
 
 
+def folders(
+    pair: str | None = None,
+    *,
+    target: Source | None = None,
+    draft_model: Source | None = None,
+    progress: Listener | None = None,
+) -> tuple[Path, Path | None, Path | None]:
+    """(target's folder, draft model's, the target's GGUF file) that `load_pair` would read; None where there is none.
+
+    For other programs that load the same models; arguments and errors as for `load_pair`.
+    """
+    ours, theirs, _ = _choose(pair, target, draft_model)
+    gguf = None
+    if str(ours) == DEFAULT_PAIR:
+        folder, file = bundled.gguf(progress)
+        gguf = folder / file
+    return _find(ours, progress)[0], _find(theirs, progress)[0] if theirs else None, gguf
+
+
+def _choose(
+    pair: str | None, target: Source | None, draft_model: Source | None
+) -> tuple[Source, Source | None, str | None]:
+    """(target, draft model, name of the pair) meant by what was given."""
+    if pair is not None and target is not None:
+        raise ModelError(f"Pair {pair!r} and target {str(target)!r} were both given: give one of them.")
+    row = find_pair(DEFAULT_PAIR if pair is None else pair) if target is None else None
+    ours = target if row is None else (DEFAULT_PAIR if row.name == DEFAULT_PAIR else row.target)
+    return ours, draft_model or (row and row.draft_model), row and row.name
+
+
 def load_pair(
     pair: str | None = None,
     *,
@@ -103,6 +134,7 @@ def load_pair(
     draft_model: Source | None = None,
     dtype: str = "auto",
     device: str = "auto",
+    path: str = "transformers",
     progress: Listener | None = None,
 ) -> LoadedPair:
     """Load a named pair, or a target given as a local HF-format folder or a Hub id.
@@ -113,31 +145,27 @@ def load_pair(
         draft_model: likewise; takes the place of the pair's own.
         dtype: auto, float32, bfloat16, float16, int8 or int4.
         device: auto, cpu, cuda, cuda:N or mps.
+        path: unless it is transformers, models that the fast path can run are read as its weights alone.
         progress: called with a `Progress` at every stage and while bytes arrive.
 
     Raises:
         ModelError: something cannot be found, fetched, loaded or paired.
         SettingsError: an unknown dtype or device.
     """
-    if pair is not None and target is not None:
-        raise ModelError(f"Pair {pair!r} and target {str(target)!r} were both given: give one of them.")
-    row = find_pair(DEFAULT_PAIR if pair is None else pair) if target is None else None
-    draft_source = draft_model or (row and row.draft_model)
-    target_source = target if row is None else (DEFAULT_PAIR if row.name == DEFAULT_PAIR else row.target)
+    target_source, draft_source, name = _choose(pair, target, draft_model)
     where = choose_device(device)
     precision = choose_precision(dtype, where)
 
-    ours = _load(target_source, precision, where, progress)
+    fast = path != "transformers"
+    ours = _load(target_source, precision, where, fast, progress)
     size = min(len(ours.tokenizer), ours.width)
     if draft_source is None:
-        return LoadedPair(
-            row and row.name, ours, None, _why_no_draft(row and row.name, ours.name), where, precision, size
-        )
+        return LoadedPair(name, ours, None, _why_no_draft(name, ours.name), where, precision, size)
     # The same weights need no second copy: target and draft differ in their caches, which the engine keeps.
     same = str(draft_source) == str(target_source)
-    theirs = ours if same else _load(draft_source, precision, where, progress)
+    theirs = ours if same else _load(draft_source, precision, where, fast, progress)
     check_vocabularies(ours.source, theirs.source, ours.tokenizer, theirs.tokenizer, size, theirs.width)
-    return LoadedPair(row and row.name, ours, theirs, None, where, precision, size)
+    return LoadedPair(name, ours, theirs, None, where, precision, size)
 
 
 def _why_no_draft(pair: str | None, name: str) -> str:
@@ -146,34 +174,54 @@ def _why_no_draft(pair: str | None, name: str) -> str:
     return f"No draft model was given for {name}: name one with its tokenizer, or choose n-gram drafting."
 
 
-def _load(source: Source, precision: str, device: torch.device, progress: Listener | None) -> LoadedModel:
+def _load(source: Source, precision: str, device: torch.device, fast: bool, progress: Listener | None) -> LoadedModel:
     import torch
 
     folder, name, label = _find(source, progress)
-    import_libraries()
     report(progress, f"Loading {name}")
-    read_config(folder, label)
+    config = read_config(folder, label)
     with quiet():
         tokenizer = _read_tokenizer(folder, label)
-        if precision == "int4" and str(source) == DEFAULT_PAIR:
-            return _read_int4(folder, tokenizer, name, label, progress)
+        if fast and (weights := _read_fast(source, folder, config, precision, device, label, progress)):
+            return LoadedModel(None, tokenizer, name, label, config, _read_generation(folder), weights)
         dtype = torch.float32 if precision in QUANTISED else getattr(torch, precision)
         model = _read_model(folder, label, dtype, device)
     return LoadedModel(model, tokenizer, name, label, model.config, model.generation_config)
 
 
-def _read_int4(
-    folder: Path, tokenizer: PreTrainedTokenizerBase, name: str, label: str, progress: Listener | None
-) -> LoadedModel:
-    """The bundled model's own 4-bit weights, as they are in its GGUF file."""
-    from transformers import AutoConfig, GenerationConfig
+def _read_fast(
+    source: Source,
+    folder: Path,
+    config: PretrainedConfig,
+    precision: str,
+    device: torch.device,
+    label: str,
+    progress: Listener | None,
+) -> Weights | None:
+    """What the fast path computes with, where it can run this model; the bundled one's int4 is its GGUF's own."""
+    import torch
 
-    from specviz.zoo.quantised import read_int4
+    from specviz.engine.weights import refuses_fast
 
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    generation = GenerationConfig.from_pretrained(folder, local_files_only=True)
-    place, file = bundled.gguf(progress)
-    return LoadedModel(None, tokenizer, name, label, config, generation, read_int4(place / file, config))
+    if refuses_fast(config, precision, device.type) or not has_safetensors(folder):
+        return None
+    if precision == "int4" and str(source) == DEFAULT_PAIR:
+        from specviz.zoo.quantised import read_int4
+
+        place, file = bundled.gguf(progress)
+        return read_int4(place / file, config)
+    try:
+        return read_fused(folder, config, precision, str(device), label)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise _too_large(label, device) from error
+
+
+def _read_generation(folder: Path) -> GenerationConfig | None:
+    from transformers import GenerationConfig
+
+    if not (folder / "generation_config.json").is_file():
+        return None
+    return GenerationConfig.from_pretrained(folder, local_files_only=True)
 
 
 def _find(source: Source, progress: Listener | None) -> tuple[Path, str, str]:

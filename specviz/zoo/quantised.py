@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.engine.fast import Block, Weights
 from specviz.engine.matrices import GROUP, Int4, Int8
+from specviz.engine.weights import Block, Weights
 from specviz.errors import ModelError
 
 if TYPE_CHECKING:

@@ -1,17 +1,24 @@
 """The CPU fast path: float32 gives transformers' logits and ids, lower precisions their own small error."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import specviz
 from specviz.engine.cache import Pass
 from specviz.engine.engine import Engine
-from specviz.engine.fast import FastModel, read_weights, refuses_fast
+from specviz.engine.fast import FastModel
 from specviz.engine.matrices import PRECISIONS, Dense, Int4, Int8, pack
 from specviz.engine.model import LanguageModel
+from specviz.engine.weights import read_weights, refuses_fast
 from specviz.errors import ModelError, SettingsError
 from specviz.lab.table import random_head
 from specviz.settings import DRAFTS, RULES, TREES
+from specviz.zoo.files import read_fused
+from tests.app import ROOT
 from tests.conftest import _tokenizer
 from tests.tiny import VOCAB_SIZE, tiny_folder, tiny_model
 from tests.unit.checks import PROMPT, check_counts
@@ -152,10 +159,10 @@ def test_matrices_compute_what_they_hold():
 
 
 def test_what_cannot_be_run_is_refused_by_name():
-    assert "gpt2 models run through transformers" in refuses_fast(tiny_model("gpt2"), "float32")
-    assert "int4 needs matrices" in refuses_fast(tiny_model("llama", hidden=24), "int4")
-    assert "float16" in refuses_fast(tiny_model("llama"), "float16")
-    assert refuses_fast(tiny_model("llama"), "int4") is None
+    assert "gpt2 models run through transformers" in refuses_fast(tiny_model("gpt2").config, "float32")
+    assert "int4 needs matrices" in refuses_fast(tiny_model("llama", hidden=24).config, "int4")
+    assert "float16" in refuses_fast(tiny_model("llama").config, "float16")
+    assert refuses_fast(tiny_model("llama").config, "int4") is None
     with pytest.raises(ModelError, match="gpt2"):
         read_weights(tiny_model("gpt2"), "float32")
 
@@ -177,6 +184,48 @@ def test_load_takes_the_fast_path_where_it_can_and_says_which_ran(tmp_path):
         specviz.load(target=str(other), dtype="int8", device="cpu")
     with pytest.raises(SettingsError, match="Unknown path 'slow'"):
         specviz.load(target=str(llama), path="slow", device="cpu")
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize("shards", [1, 3])
+def test_weights_read_from_files_are_those_of_the_model(architecture, shards, tmp_path):
+    model = tiny_model(architecture)
+    model.save_pretrained(tmp_path, max_shard_size="10GB" if shards == 1 else "60KB")
+    assert (len(list(tmp_path.glob("*.safetensors"))) > 1) == (shards > 1)
+    ours, theirs = read_fused(tmp_path, model.config, "float32", "cpu", "tiny"), read_weights(model, "float32")
+    assert ours.params == theirs.params == model.num_parameters()
+    torch.testing.assert_close(ours.embedding, theirs.embedding)
+    for matrix in ("qkv", "out", "gate_up", "down"):
+        for own, other in zip(ours.blocks, theirs.blocks, strict=True):
+            torch.testing.assert_close(getattr(own, matrix).weight, getattr(other, matrix).weight)
+
+
+def test_files_that_are_not_the_models_are_refused_with_a_sentence(tmp_path):
+    folder = tiny_folder(tmp_path / "llama", "llama")
+    file = folder / "model.safetensors"
+    whole, tensors = file.read_bytes(), load_file(file)
+    damages = {
+        "lack 1 tensors, model.layers.1.mlp.up_proj.weight": {**tensors, "model.layers.1.mlp.up_proj.weight": None},
+        r"do not fit its config.json: model.norm.weight is \[3\]": {**tensors, "model.norm.weight": torch.ones(3)},
+    }
+    for sentence, changed in damages.items():
+        save_file({name: tensor for name, tensor in changed.items() if tensor is not None}, file)
+        with pytest.raises(ModelError, match=sentence):
+            specviz.load(target=str(folder), dtype="float32", device="cpu")
+    file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ModelError, match="damaged or cut short"):
+        specviz.load(target=str(folder), dtype="float32", device="cpu")
+
+
+def test_nothing_of_transformers_models_is_imported_for_the_fast_path(tmp_path):
+    """A second of a start that shall take less than five."""
+    folder = tiny_folder(tmp_path / "llama", "llama")
+    code = (
+        f"import sys, specviz; engine = specviz.load(target={str(folder)!r}, dtype='float32', device='cpu');"
+        "engine.generate('one two', max_new_tokens=4); print('transformers.modeling_utils' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert ran.stdout.strip() == "False"
 
 
 def test_a_draft_of_the_same_weights_is_packed_once(tmp_path):

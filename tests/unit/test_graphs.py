@@ -8,9 +8,9 @@ from specviz.drafters.protocol import Proposal
 from specviz.engine.cache import ROOT, Pass
 from specviz.engine.clock import in_one_copy, on_host
 from specviz.engine.engine import Engine
-from specviz.engine.fast import read_weights
 from specviz.engine.graphs import ROWS, GraphModel
 from specviz.engine.model import LanguageModel
+from specviz.engine.weights import read_weights
 from specviz.errors import NumericsError, SettingsError
 from specviz.lab.table import random_head
 from specviz.settings import DRAFTS, RULES, TREES
@@ -145,14 +145,6 @@ def test_one_copy_brings_all_that_a_step_looks_at(device):
     names = ("ids", "parents", "confidence", "source", "note")
     assert [getattr(moved, name) for name in names] == [getattr(proposal, name) for name in names]
     assert (on_host(host, p, proposal)[2] is proposal) == (device == "cpu")
-
-
-def test_a_model_that_is_used_up_gives_the_same_weights_and_keeps_none_of_its_layers():
-    model = tiny_model("llama")
-    expected, weights = read_weights(tiny_model("llama"), "float32"), read_weights(model, "float32", use_up=True)
-    assert weights.params == expected.params
-    torch.testing.assert_close(weights.blocks[-1].qkv.weight, expected.blocks[-1].qkv.weight)
-    assert all(parameter.device.type == "meta" for layer in model.model.layers for parameter in layer.parameters())
 
 
 def test_the_path_is_chosen_by_name_and_refused_with_a_sentence(tmp_path):

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.engine.fast import FastModel, read_weights
+from specviz.engine.fast import FastModel
+from specviz.engine.weights import read_weights
 from specviz.errors import ModelError
 from specviz.zoo import quantised
 from tests.tiny import VOCAB_SIZE, tiny_model

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from specviz.engine.cache import ROOT, Pass
-from specviz.engine.fast import FastModel, read_weights
+from specviz.engine.fast import FastModel
 from specviz.engine.model import LanguageModel, layer_stack
+from specviz.engine.weights import read_weights
 from specviz.errors import ModelError
 from tests.tiny import ARCHITECTURES, VOCAB_SIZE, tiny_model
 

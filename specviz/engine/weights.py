@@ -1,0 +1,147 @@
+"""The weights the fast path computes with: fused, packed, and read by name from a model or straight from its files.
+
+Held by tests/unit/test_fast.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from specviz.engine.matrices import Matrix, dense_dtype, pack, refuses
+from specviz.errors import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+#: Model types whose layers are those of Llama, biases of q, k and v aside.
+FAMILIES = ("llama", "qwen2")
+#: RoPE types whose angles do not depend on the length of the text.
+ROPES = ("default", "linear", "llama3", "yarn")
+
+
+@dataclass(slots=True)
+class Block:
+    """One layer's weights: norms in front of attention and MLP, and four matrices."""
+
+    norm: Tensor
+    qkv: Matrix
+    out: Matrix
+    mlp_norm: Tensor
+    gate_up: Matrix
+    down: Matrix
+
+
+@dataclass(slots=True)
+class Weights:
+    """A whole model: (vocabulary, hidden) embedding, blocks, final norm, head, and the number of parameters."""
+
+    embedding: Tensor
+    blocks: list[Block]
+    norm: Tensor
+    head: Matrix
+    params: int
+
+
+def rope_of(config: PretrainedConfig) -> str:
+    """The type of a model's rotary positions."""
+    return (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+
+
+def refuses_fast(config: PretrainedConfig, precision: str, device: str = "cpu") -> str | None:
+    """Why a model cannot take the fast path in a precision on a type of device; None when it can."""
+    if precision == "float16" and device == "cpu":
+        return "float16 runs through transformers."
+    if config.model_type not in FAMILIES:
+        return f"{config.model_type} models run through transformers."
+    if device not in ("cpu", "cuda"):
+        return f"On {device} models run through transformers."
+    if (rope := rope_of(config)) not in ROPES:
+        return f"RoPE of type {rope} runs through transformers."
+    if config.hidden_act != "silu" or getattr(config, "mlp_bias", False):
+        return "Its MLP is not Llama's and runs through transformers."
+    if getattr(config, "use_sliding_window", False):
+        return "Sliding windows run through transformers."
+    return refuses(precision, [shape for name, shape in expected(config).items() if name.endswith("_proj.weight")])
+
+
+def expected(config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
+    """Name and size of every tensor that `fuse` must find; biases of q, k and v may be there too."""
+    hidden, heads, kv_heads = config.hidden_size, config.num_attention_heads, config.num_key_value_heads
+    size, inner = getattr(config, "head_dim", None) or hidden // heads, config.intermediate_size
+    whole = {"model.embed_tokens.weight": (config.vocab_size, hidden), "model.norm.weight": (hidden,)}
+    if not config.tie_word_embeddings:
+        whole["lm_head.weight"] = (config.vocab_size, hidden)
+    block = {
+        "input_layernorm": (hidden,),
+        "self_attn.q_proj": (heads * size, hidden),
+        "self_attn.k_proj": (kv_heads * size, hidden),
+        "self_attn.v_proj": (kv_heads * size, hidden),
+        "self_attn.o_proj": (hidden, heads * size),
+        "post_attention_layernorm": (hidden,),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+    }
+    numbers = range(config.num_hidden_layers)
+    return whole | {f"model.layers.{i}.{name}.weight": shape for i in numbers for name, shape in block.items()}
+
+
+def read_weights(model: PreTrainedModel, precision: str) -> Weights:
+    """The weights of a transformers model; errors as for `fuse`."""
+    return fuse(model.state_dict(), model.config, precision, model.device.type)
+
+
+def fuse(tensors: Mapping[str, Tensor], config: PretrainedConfig, precision: str, device: str = "cpu") -> Weights:
+    """Weights fused and packed.
+
+    Args:
+        tensors: by the names of transformers' Llama; read one after the other, each once.
+        device: where they are to be.
+
+    Raises:
+        ModelError: the fast path cannot run it (`refuses_fast` says why).
+        KeyError: a tensor is missing.
+    """
+    if reason := refuses_fast(config, precision, device.partition(":")[0]):
+        raise ModelError(reason)
+    read, count = _Reading(tensors, device), config.num_hidden_layers
+    blocks = [_block(read, f"model.layers.{number}.", precision) for number in range(count)]
+    embedding = read.one("model.embed_tokens.weight")
+    tied = config.tie_word_embeddings or "lm_head.weight" not in tensors
+    # The head decides between near-equal tokens: int8 where the rest is int4, as llama.cpp keeps it.
+    head = pack("int8" if precision == "int4" else precision, [embedding if tied else read.one("lm_head.weight")])
+    norm = read.one("model.norm.weight").float()
+    return Weights(embedding.to(dense_dtype(precision)), blocks, norm, head, read.params)
+
+
+def _block(read: _Reading, at: str, precision: str) -> Block:
+    def matrix(*names: str) -> Matrix:
+        return pack(precision, [read.one(f"{at}{name}.weight") for name in names], [read.bias(at + n) for n in names])
+
+    return Block(
+        norm=read.one(f"{at}input_layernorm.weight").float(),
+        qkv=matrix("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        out=matrix("self_attn.o_proj"),
+        mlp_norm=read.one(f"{at}post_attention_layernorm.weight").float(),
+        gate_up=matrix("mlp.gate_proj", "mlp.up_proj"),
+        down=matrix("mlp.down_proj"),
+    )
+
+
+class _Reading:
+    """Counts what is read."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], device: str) -> None:
+        self._tensors, self._device, self.params = tensors, device, 0
+
+    def one(self, name: str) -> Tensor:
+        tensor = self._tensors[name].detach().to(self._device)
+        self.params += tensor.numel()
+        return tensor
+
+    def bias(self, name: str) -> Tensor | None:
+        return self.one(f"{name}.bias") if f"{name}.bias" in self._tensors else None
