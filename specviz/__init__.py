@@ -46,23 +46,29 @@ def load(
         target, draft_model: a folder in Hugging Face format, or a Hub id.
         dtype: auto, float32, bfloat16, float16, int8 or int4; auto asks the hardware.
         device: auto, cpu, cuda, cuda:N or mps.
-        path: auto takes the CPU's fast path where the model allows it; transformers leaves it out.
+        path: auto takes the fast path where the model allows it (on a GPU in CUDA graphs); transformers leaves it out;
+            static is the GPU's code on whatever device.
         progress: called with `specviz.zoo.Progress` while weights are fetched and loaded.
 
     Raises:
         ModelError: a model that cannot be found, fetched, loaded or paired, in one sentence.
     """
-    from specviz.drafters.eagle import find_eagle
+    from specviz.drafters.heads import find_heads
     from specviz.engine.engine import Engine
     from specviz.zoo import load_pair
+    from specviz.zoo.costs import CostFiles
     from specviz.zoo.forward import language_models
 
-    loaded = load_pair(pair, target=target, draft_model=draft_model, dtype=dtype, device=device, progress=progress)
+    loaded = load_pair(
+        pair, target=target, draft_model=draft_model, dtype=dtype, device=device, path=path, progress=progress
+    )
     ours, theirs = language_models(loaded, path)
     ends = end_ids(loaded.target.generation_config)
     tokenizer = loaded.target.tokenizer
-    head = find_eagle(ours, tokenizer)
-    return Engine(ours, tokenizer, theirs, loaded.draft_unavailable, eos_token_ids=ends, head=head)
+    heads = find_heads(ours, tokenizer)
+    engine = Engine(ours, tokenizer, theirs, loaded.draft_unavailable, eos_token_ids=ends, heads=heads)
+    engine.costs = CostFiles()
+    return engine
 
 
 def end_ids(generation_config: Any) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""`python -m specviz fetch | info | run | race | prove | train`: the engine from a terminal.
+"""`python -m specviz fetch | info | run | race | bench | prove | train`: the engine from a terminal.
 
 With `--json -` stdout holds the JSON alone; everything for people goes to stderr then. Bad input exits 2 with one
 sentence on stderr. Held by tests/unit/test_cli.py.
@@ -23,8 +23,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
 from specviz.errors import SettingsError, SpecvizError
+from specviz.lab.bench import cli as benchmark
+from specviz.replay import cli as replaying
 from specviz.settings import CANDIDATES_MAX, CANDIDATES_MIN, DRAFTS, GAMMA_MAX, GAMMA_MIN, RULES, Settings
-from specviz.terminal import coloured, proof_summary, race_summary, run_summary, visible
+from specviz.terminal import coloured, costs_line, proof_summary, race_costs, race_summary, race_words, run_summary
 from specviz.train import cli as training
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="See speculative decoding happen."
 )
 app.add_typer(training.app, name="train")
+app.command()(replaying.replay)
+app.command()(benchmark.bench)
 DEFAULTS = Settings()
 #: click's UsageError, which newer typer carries inside itself under another module name.
 USAGE_ERROR = typer.BadParameter.__base__
@@ -53,6 +57,7 @@ def number(kind: type) -> Callable[[str], Any]:
 WHOLE, REAL = number(int), number(float)
 Pair = Annotated[str | None, typer.Option(help="A named pair of target and draft model; see `info`.")]
 Json = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Write the whole trace as JSON.")]
+Recalibrate = Annotated[bool, typer.Option("--recalibrate", help="Measure anew what steps cost here.")]
 PromptText = Annotated[str, typer.Argument(metavar="PROMPT", help="The text to answer; - reads it from stdin.")]
 
 
@@ -111,7 +116,8 @@ def settings_options(
 
 
 def decoding_command(body: Callable[..., None]) -> Callable[..., None]:
-    """A command whose options are the models', the settings' and its own; `body` gets the first two as dicts."""
+    """A command whose options are the models', the settings' and its own, which stand before settings of the same name;
+    `body` gets the first two as dicts."""
 
     def parameters(function: Callable[..., None]) -> list[inspect.Parameter]:
         hints = typing.get_type_hints(function, include_extras=True)
@@ -126,7 +132,9 @@ def decoding_command(body: Callable[..., None]) -> Callable[..., None]:
         chosen = [{entry.name: given.pop(entry.name) for entry in group} for group in (models, settings)]
         body(models=chosen[0], settings=chosen[1], **given)
 
-    merged = [entry.replace(kind=inspect.Parameter.KEYWORD_ONLY) for entry in (*parameters(body), *models, *settings)]
+    own = parameters(body)
+    settings = [entry for entry in settings if entry.name not in {one.name for one in own}]
+    merged = [entry.replace(kind=inspect.Parameter.KEYWORD_ONLY) for entry in (*own, *models, *settings)]
     command.__name__, command.__doc__ = body.__name__, body.__doc__
     command.__signature__ = inspect.Signature(merged)
     command.__annotations__ = {entry.name: entry.annotation for entry in merged}
@@ -151,6 +159,7 @@ def info(pair: Pair = None) -> None:
 
     import specviz
     from specviz.zoo import DEFAULT_PAIR, PAIRS, cache_dir, choose_device, choose_precision
+    from specviz.zoo.costs import CostFiles
 
     with people() as console:
         if pair is not None and pair not in PAIRS:
@@ -162,6 +171,8 @@ def info(pair: Pair = None) -> None:
         dtype = choose_precision("auto", device)
         console.print(f"device {device}, precision {dtype}, threads {torch.get_num_threads()}")
         console.print(f"cache {cache_dir()}", soft_wrap=True)
+        for found in CostFiles().all():
+            console.print(costs_line(found), soft_wrap=True)
         for name, entry in PAIRS.items():
             if pair in (None, name):
                 label = f"{name} (default)" if name == DEFAULT_PAIR else name
@@ -170,11 +181,18 @@ def info(pair: Pair = None) -> None:
 
 
 @decoding_command
-def run(models: dict[str, Any], settings: dict[str, Any], prompt: PromptText, json_file: Json = None) -> None:
+def run(
+    models: dict[str, Any],
+    settings: dict[str, Any],
+    prompt: PromptText,
+    recalibrate: Recalibrate = False,
+    json_file: Json = None,
+) -> None:
     """Answer PROMPT, every token coloured by its fate."""
     with people(json_file) as console:
         text = check_input(prompt, settings, json_file)
         engine = load_engine(models)
+        calibrate(engine, settings, recalibrate)
         decoding = engine.stream(text, top=8 if json_file else 0, **settings)
         for step in decoding:
             console.print(coloured(step, console.is_terminal), end="", soft_wrap=True)
@@ -188,26 +206,39 @@ def race(
     models: dict[str, Any],
     settings: dict[str, Any],
     prompt: PromptText,
+    draft: Annotated[
+        list[str],
+        typer.Option(
+            metavar="TYPE[:gamma=N,candidates=N,adaptive]",
+            help="A draft to race, with settings of its own where given; up to three times.",
+        ),
+    ] = [DEFAULTS.draft],  # noqa: B006
     rounds: Annotated[Any, typer.Option(parser=WHOLE, metavar="N", help="How often each lane runs.")] = 3,
+    recalibrate: Recalibrate = False,
     json_file: Json = None,
 ) -> None:
-    """Race plain decoding against a draft on PROMPT: each lane alone, order alternated, warmed up."""
+    """Race plain decoding against one to three drafts on PROMPT: each lane alone, in rotated order, warmed up."""
     with people(json_file) as console:
         text = check_input(prompt, settings, json_file)
         from specviz.lab import race as lab
 
-        lab.check(rounds, settings)
+        lab.entrants(rounds, draft, settings)
         engine = load_engine(models)
         with progress_bar() as bar:
             task = bar.add_task("warming up", total=None)
 
             def show(at: lab.RaceProgress) -> None:
-                stage = "warming up" if at.warmup else f"round {at.round} of {at.rounds}"
+                stages = {"costs": "measuring what steps cost", "warmup": "warming up"}
+                stage = stages.get(at.stage, f"round {at.round} of {at.rounds}")
                 bar.update(task, description=f"{stage}: {at.lane}", completed=at.tokens, total=at.of)
 
-            result = lab.race(engine, text, rounds=rounds, progress=show, **settings)
+            given = {"drafts": draft, "rounds": rounds, "recalibrate": recalibrate, **settings}
+            result = lab.race(engine, text, progress=show, **given)
         console.print(race_summary(result))
-        console.print(visible(result.verdict), soft_wrap=True)
+        if (costs := race_costs(result)) is not None:
+            console.print(costs)
+        for line in race_words(result):
+            console.print(line, soft_wrap=True)
         write_json(json_file, result.to_dict())
 
 
@@ -304,6 +335,15 @@ def load_engine(models: dict[str, Any]) -> Engine:
 
     with loading() as progress:
         return specviz.load(**models, progress=progress)
+
+
+def calibrate(engine: Engine, settings: dict[str, Any], fresh: bool) -> None:
+    """Measure what steps cost, with progress shown, where adaptive gamma needs it and it is not known."""
+    chosen = Settings.of(**settings)
+    if chosen.adaptive or (fresh and chosen.draft != "none"):
+        with progress_bar() as bar:
+            task = bar.add_task("Measuring what steps cost here", total=1.0)
+            engine.calibration(chosen, fresh=fresh, progress=lambda share: bar.update(task, completed=share))
 
 
 def check_input(prompt: str, settings: dict[str, Any], json_file: str | None) -> str:

@@ -28,6 +28,8 @@ TITLES = {
     "model": "the draft model",
     "eagle": "the trained head",
     "eagle-tree": "a tree of the trained head",
+    "medusa": "medusa heads",
+    "feedforward": "feed-forward drafting",
     "layer_skip": "layer skipping",
     "hybrid": "hybrid drafting",
     "tree": "a sampled tree",
@@ -36,7 +38,7 @@ TITLES = {
 }
 DRAFTS = tuple(TITLES)
 #: Draft types whose proposals branch.
-TREES = ("eagle-tree", "tree", "tree-dynamic", "pool")
+TREES = ("eagle-tree", "medusa", "tree", "tree-dynamic", "pool")
 RULES = ("rejection", "block", "coupled")
 
 

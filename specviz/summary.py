@@ -17,6 +17,8 @@ from specviz.trace import TESTED, Calibration, Interval, PositionRate, Step, Sum
 #: Resamples of the bootstrap, and the steps it needs: a handful resampled says too little about chance.
 RESAMPLES, STEPS_ENOUGH = 1000, 5
 Z95 = 1.959964
+#: What one step drafted: (depth, nodes), in tokens.
+Shape = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -39,15 +41,18 @@ def summarise(steps: Sequence[Step], calibration: Calibration | None = None) -> 
     firsts = [level.tested[0].overlap for found in per_step for level in found]
     overlaps = [share for share in firsts if share is not None]
     alpha = sum(overlaps) / len(overlaps) if overlaps else None
+    rate = acceptance_rate(per_step)
+    # A level of a tree is kept when any of its siblings is, which the overlap of the first one knows nothing of.
+    kept = rate.value if any(step.gamma > drafted_depth(step) for step in steps) else alpha
     return Summary(
         tokens=tokens,
         steps=len(steps),
         tokens_per_step=tokens / len(steps) if steps else None,
         tokens_per_second=tokens / seconds if seconds > 0 else None,
-        acceptance_rate=acceptance_rate(per_step),
+        acceptance_rate=rate,
         alpha=alpha,
         by_position=by_position(steps, per_step),
-        predicted=None if calibration is None or alpha is None else predict(steps, alpha, calibration),
+        predicted=None if calibration is None or kept is None else predict(steps, kept, calibration),
     )
 
 
@@ -74,18 +79,27 @@ def drafted_depth(step: Step) -> int:
 
 
 def predict(steps: Sequence[Step], alpha: float, calibration: Calibration) -> dict[str, float]:
-    """The speed-up that theory expects of these steps' drafts: (1 + h0) tokens / modelled time, with the tokens of a
+    """The speed-up that theory expects of these steps' drafts."""
+    return predict_shapes(shapes(steps), alpha, calibration)
+
+
+def shapes(steps: Sequence[Step]) -> list[Shape]:
+    """What the steps drafted: how many tokens deep, and how many in all."""
+    return [(drafted_depth(step), step.gamma) for step in steps]
+
+
+def predict_shapes(drafts: Sequence[Shape], alpha: float, calibration: Calibration) -> dict[str, float]:
+    """The speed-up that theory expects of steps that draft so: (1 + h0) tokens / modelled time, with the tokens of a
     step (1 - alpha^(gamma + 1)) / (1 - alpha) (Leviathan et al. 2023, Theorem 3.8, with measured v and h)."""
     tokens = time = verify = 0.0
-    for step in steps:
-        gamma = drafted_depth(step)
-        tokens += expected_tokens(alpha, gamma)
-        time += calibration.step(gamma, step.gamma)
-        verify += calibration.v[min(step.gamma, len(calibration.v) - 1)]
+    for depth, nodes in drafts:
+        tokens += expected_tokens(alpha, depth)
+        time += calibration.step(depth, nodes)
+        verify += calibration.v[min(nodes, len(calibration.v) - 1)]
     return {
         "alpha": alpha,
         "c": calibration.c,
-        "v": verify / len(steps),
+        "v": verify / len(drafts),
         "h": calibration.h,
         "h0": calibration.h0,
         "speedup": (1 + calibration.h0) * tokens / time,

@@ -24,6 +24,8 @@ def start_app(log: Path, **environment: str) -> tuple[subprocess.Popen, str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    if "SPECVIZ_TARGET" in environment:  # needs nothing of the user's cache, and must leave nothing there
+        environment.setdefault("SPECVIZ_CACHE", str(log.parent / "cache"))
     own = {"GRADIO_SERVER_PORT": str(port), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     with log.open("w") as out:
         process = subprocess.Popen(

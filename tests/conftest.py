@@ -14,7 +14,8 @@ import torch
 
 from specviz.engine.engine import Engine
 from specviz.engine.model import LanguageModel
-from specviz.lab.table import random_head
+from specviz.lab.table import random_heads
+from specviz.zoo import cache_dir, costs
 from tests.tiny import VOCAB_SIZE, tiny_model, tiny_tokenizer
 
 
@@ -22,6 +23,15 @@ from tests.tiny import VOCAB_SIZE, tiny_model, tiny_tokenizer
 def _few_threads():
     """Tiny matrices are slower on many threads, and workers share the cores."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _costs_apart(tmp_path_factory: pytest.TempPathFactory):
+    """What steps cost here, with the tests running, is nothing to keep in the user's cache."""
+    apart = tmp_path_factory.mktemp("costs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(costs, "cache_dir", lambda: cache_dir() if "SPECVIZ_CACHE" in os.environ else apart)
+        yield
 
 
 def tiny_engine(architecture: str = "llama", draft_seed: int | None = None, **options) -> Engine:
@@ -34,7 +44,7 @@ def tiny_engine(architecture: str = "llama", draft_seed: int | None = None, **op
         target,
         _tokenizer(),
         draft,
-        head=random_head(target, target.embedding.shape[1], (1, target.layers) if target.layers > 1 else (1,)),
+        heads=random_heads(target, target.embedding.shape[1], (1, target.layers) if target.layers > 1 else (1,)),
     )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 
 from specviz.drafters.eagle import EagleDrafter, EagleModel, EagleTree
+from specviz.drafters.feedforward import FeedForwardDrafter, FeedForwardModel
+from specviz.drafters.heads import Head
 from specviz.drafters.hybrid import HybridDrafter
+from specviz.drafters.medusa import MedusaModel, MedusaTree
 from specviz.drafters.model import ModelDrafter, OwnContext, SharedContext
 from specviz.drafters.ngram import NgramLookup, NgramSmoothed
 from specviz.drafters.plain import NoDrafter
@@ -21,12 +24,18 @@ from specviz.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """What a drafter is made of."""
+    """What a drafter is made of: `draft_model` was named by whoever loaded the engine, `heads` are the trained drafts
+    that fit the target, by kind."""
 
     target: LanguageModel
     draft_model: LanguageModel | None
     settings: Settings
-    head: EagleModel | None = None
+    heads: Mapping[str, Head] = field(default_factory=dict)
+
+    @property
+    def model(self) -> LanguageModel | None:
+        """The named draft model; without one, the distilled one."""
+        return self.draft_model or self.heads.get("model")
 
     @property
     def exit_layer(self) -> int:
@@ -42,8 +51,8 @@ class Kit:
         return SharedContext(self.target.exit(self.exit_layer))
 
     def drafting_model(self) -> OwnContext | SharedContext:
-        """The draft model; without one, the target's first layers."""
-        return OwnContext(self.draft_model) if self.draft_model else self.early_exit()
+        """A draft model; without one, the target's first layers."""
+        return OwnContext(self.model) if self.model else self.early_exit()
 
 
 #: How each draft type of `specviz.settings.DRAFTS` is made.
@@ -51,29 +60,40 @@ MAKERS: dict[str, Callable[[Kit], Drafter]] = {
     "none": lambda kit: NoDrafter(),
     "ngram": lambda kit: NgramLookup(),
     "ngram-smoothed": lambda kit: NgramSmoothed(kit.target.vocab_size, kit.target.device, kit.precision),
-    "model": lambda kit: ModelDrafter(OwnContext(kit.draft_model), kit.target.device),
-    "eagle": lambda kit: EagleDrafter(kit.head),
-    "eagle-tree": lambda kit: EagleTree(kit.head, kit.settings.candidates),
+    "model": lambda kit: ModelDrafter(OwnContext(kit.model), kit.target.device),
+    "eagle": lambda kit: EagleDrafter(kit.heads["eagle"]),
+    "eagle-tree": lambda kit: EagleTree(kit.heads["eagle"], kit.settings.candidates),
+    "medusa": lambda kit: MedusaTree(kit.heads["medusa"], kit.settings.candidates),
+    "feedforward": lambda kit: FeedForwardDrafter(kit.heads["feedforward"]),
     "layer_skip": lambda kit: ModelDrafter(kit.early_exit(), kit.target.device, "layer_skip"),
-    "hybrid": lambda kit: HybridDrafter(NgramLookup(), MAKERS["model" if kit.draft_model else "layer_skip"](kit)),
+    "hybrid": lambda kit: HybridDrafter(NgramLookup(), MAKERS[hybrid_member(kit)](kit)),
     "tree": lambda kit: StaticTree(kit.drafting_model(), kit.target.device, kit.settings.candidates),
     "tree-dynamic": lambda kit: DynamicTree(kit.drafting_model(), kit.target.device, kit.settings.candidates),
     "pool": lambda kit: PoolDrafter([MAKERS[name](kit) for name in pool_members(kit)]),
 }
 
 
-def pool_members(kit: Kit) -> list[str]:
-    """The draft types of a pool: cheap copying first, then what draws from a q of its own.
+def hybrid_member(kit: Kit) -> str:
+    """The draft type that `hybrid` asks where there is nothing to copy."""
+    if kit.draft_model:
+        return "model"
+    return "eagle" if "eagle" in kit.heads else "model" if kit.model else "layer_skip"
 
-    Two members that read with the target's cache would write over one another, so there is one at most; a type that
+
+def pool_members(kit: Kit) -> list[str]:
+    """The draft types of a pool: cheap copying first, then what draws from a q of its own, the best first.
+
+    Two members that read with the target's cache would write over one another, so there is one at most; all others
+    write to a memory of their own (the eagle head reads the target's, where only committed rows count). A type that
     draws may be there twice, and draws apart.
     """
-    if kit.draft_model:
-        order = ["ngram", "model", "ngram-smoothed", "model"]
-    elif kit.target.layers < 2 or kit.target.refuses_exit():
-        order = ["ngram", "ngram-smoothed", "ngram-smoothed", "ngram-smoothed"]
-    else:
-        order = ["ngram", "ngram-smoothed", "layer_skip", "ngram-smoothed"]
+    order = ["ngram", *(["model"] if kit.draft_model else []), *(["eagle"] if "eagle" in kit.heads else [])]
+    order.append("ngram-smoothed")
+    if kit.model:
+        order.append("model")
+    elif kit.target.layers >= 2 and not kit.target.refuses_exit():
+        order.append("layer_skip")
+    order += ["ngram-smoothed"] * 2
     return order[: kit.settings.candidates]
 
 
@@ -86,8 +106,13 @@ __all__ = [
     "EagleDrafter",
     "EagleModel",
     "EagleTree",
+    "FeedForwardDrafter",
+    "FeedForwardModel",
+    "Head",
     "HybridDrafter",
     "Kit",
+    "MedusaModel",
+    "MedusaTree",
     "ModelDrafter",
     "NgramLookup",
     "NgramSmoothed",
@@ -98,5 +123,6 @@ __all__ = [
     "SharedContext",
     "Start",
     "StaticTree",
+    "hybrid_member",
     "pool_members",
 ]

@@ -10,27 +10,18 @@ tests/unit/test_eagle.py; losslessness by tests/statistical/test_exact.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.head import FOLDER, find_head
+from specviz.drafters.limited import HeadChain, LimitedModel, likeliest
 from specviz.drafters.protocol import Ask, Passes, Proposal, Start
 from specviz.drafters.shapes import EagleShape, rotate, rotations
 from specviz.drafters.tree import DynamicTree, _Reading, path_to
 from specviz.engine.cache import ROOT, KVCache, Pass
-from specviz.engine.matrices import Matrix, pack
 from specviz.engine.model import LanguageModel
-from specviz.errors import ModelError
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-#: A logit that no warp lifts to where it counts; -inf would be taken for damage.
-OUTSIDE = -1e30
 #: Rows of features read at a time.
 READ_ROWS = 512
 TOO_SHORT = "the head has nothing to read yet: the text is one token long"
@@ -118,16 +109,10 @@ class HeadCache:
         self._states = [outputs[-1:]] if is_chain else [*self._states, *outputs.split(1)]
 
 
-class EagleModel:
-    """The head's forward pass, over the target's features or its own output.
+class EagleModel(LimitedModel):
+    """The head's forward pass, over the target's features or its own output; arguments as for `LimitedModel`."""
 
-    Args:
-        target: whose features, embedding and head it uses; its layers `shape.taps` are tapped.
-        weights: as `specviz.train.eagle.EagleLayer` names them.
-        vocabulary: (n,) sorted ids of the tokens it can draft.
-        name: what people call it.
-        warning: what is to be said of every run it drafts in.
-    """
+    shape: EagleShape
 
     def __init__(
         self,
@@ -138,28 +123,13 @@ class EagleModel:
         name: str = "eagle head",
         warning: str | None = None,
     ) -> None:
-        target.tap(shape.taps)
-        self.target, self.shape, self.name, self.warning = target, shape, name, warning
-        self.max_positions, self.vocab_size, self.device = target.max_positions, target.vocab_size, target.device
-        self.vocabulary = vocabulary.to(target.device)
-        self.params = sum(weight.numel() for weight in weights.values())
-        self.dtype = target.dtype
-        self.precision = torch.float64 if target.dtype == torch.float64 else torch.float32
-        self._norm = weights["norm"].to(target.device, target.dtype)
-        self._embedding = target.embedding
+        super().__init__(target, weights, shape, vocabulary, name, warning)
+        self._norm = self._vector(weights["norm"])
         # The part for the embedding reads the first half of what qkv reads: side by side they are one product.
         wide = F.pad(weights["embed"], (0, shape.hidden))
         self._fuse, self._joined = self._pack(weights["fuse"]), self._pack(torch.cat([weights["qkv"], wide]))
         self._out, self._up, self._down = (self._pack(weights[name]) for name in ("out", "up", "down"))
-        self._head = self._pack(target.head_rows(self.vocabulary))
         self._turns = rotations(shape, 0, 0, self.precision, self.device)
-
-    def _pack(self, weight: Tensor) -> Matrix:
-        weight = weight.to(self.device)
-        if self.dtype == torch.bfloat16 and self.device.type == "cpu":
-            return pack("int8", [weight])
-        weight = weight.to(self.dtype).contiguous()
-        return lambda x: F.linear(x, weight)
 
     def read(self, cache: HeadCache, ids: Sequence[int]) -> None:
         """Make rows of features of the next `ids`, without an output."""
@@ -187,7 +157,7 @@ class EagleModel:
             speaking.append(slice(first, end))
             at = end
         output = self._leave(_rows(state, speaking), _rows(added, speaking), torch.cat(mixed))
-        logits = self._head(F.rms_norm(output, (self.shape.hidden,), self._norm, self.shape.eps))
+        logits = self._head(self._normed(output, self._norm))
         sizes = [part.stop - part.start for part in speaking]
         for one, part in zip(passes, output.split(sizes), strict=True):
             one.cache.note(part, one.parents is None)
@@ -195,15 +165,13 @@ class EagleModel:
 
     def _fused(self, cache: HeadCache, count: int) -> Tensor:
         features = cache.target.features(cache.base, cache.base + count).unflatten(-1, (-1, self.shape.hidden))
-        normed = F.rms_norm(features, (self.shape.hidden,), eps=self.shape.eps)
-        return self._fuse(normed.flatten(-2).to(self.dtype))
+        return self._fuse(self._normed(features).flatten(-2).to(self.dtype))
 
     def _enter(self, state: Tensor, ids: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
         """(normalised state, what the embedding adds to it, (rows, heads, head_dim) queries, keys and values)."""
         shape = self.shape
-        embedded = F.embedding(torch.tensor(ids, device=self.device), self._embedding)
-        embedded = F.rms_norm(embedded, (shape.hidden,), eps=shape.eps)
-        state = F.rms_norm(state, (shape.hidden,), eps=shape.eps)
+        embedded = self._normed(F.embedding(torch.tensor(ids, device=self.device), self._embedding))
+        state = self._normed(state)
         joined = self._joined(torch.cat([embedded, state], -1))
         return state, joined[:, -shape.hidden :], joined[:, : -shape.hidden].unflatten(-1, (-1, shape.head_dim))
 
@@ -226,26 +194,8 @@ class EagleModel:
 
     def _leave(self, state: Tensor, added: Tensor, mixed: Tensor) -> Tensor:
         state = state + added + self._out(mixed.to(state.dtype))
-        gate, up = self._up(F.rms_norm(state, (self.shape.hidden,), eps=self.shape.eps)).chunk(2, -1)
+        gate, up = self._up(self._normed(state)).chunk(2, -1)
         return state + self._down(F.silu(gate) * up)
-
-    def spread(self, rows: Tensor, fill: float) -> Tensor:
-        """(rows, draft vocabulary) values at their places in the target's vocabulary, `fill` elsewhere."""
-        full = rows.new_full((len(rows), self.vocab_size), fill)
-        return full.index_copy_(1, self.vocabulary, rows)
-
-
-def find_eagle(
-    target: LanguageModel, tokenizer: PreTrainedTokenizerBase, folder: Path = FOLDER, name: str = "*"
-) -> EagleModel | str:
-    """The trained head in `folder` that fits the target, else the sentence that says why there is none."""
-    try:
-        head, words = find_head(target, tokenizer, "eagle", folder, name)
-    except ModelError as error:
-        return str(error)
-    if head is None:
-        return words
-    return EagleModel(target, head.weights, head.shape, head.vocabulary, head.card["name"], words)
 
 
 def _rows(rows: Tensor, parts: Sequence[slice]) -> Tensor:
@@ -277,61 +227,28 @@ class EagleContext:
         pass
 
 
-class EagleDrafter:
+class EagleDrafter(HeadChain):
     """Drafts a chain."""
 
     type = "eagle"
+    too_short = TOO_SHORT
 
     def __init__(self, model: EagleModel) -> None:
-        self.model, self.name, self.params = model, model.name, model.params
+        super().__init__(model)
         self._context = EagleContext(model)
-        self._warning: str | None = None
+        self._cache: HeadCache | None = None
 
     def begin(self, start: Start) -> None:
         self._context.begin(start)
-        self._warning = self.model.warning
 
-    def width(self, gamma: int) -> int:
-        return gamma
+    def _first(self, context: Sequence[int]) -> Pass | None:
+        if len(context) < 2:
+            return None
+        self._cache, pending = self._context.behind(context)
+        return Pass(self._cache, pending)
 
-    def propose(self, ask: Ask) -> Passes[Proposal]:
-        proposal = Proposal(note=self._warning)
-        self._warning = None
-        if len(ask.context) < 2:
-            proposal.note = TOO_SHORT
-            return proposal
-        cache, pending = self._context.behind(ask.context)
-        (logits,) = yield [Pass(cache, pending)]
-        node = ROOT
-        for depth in range(ask.gamma):
-            q, raw = distributions(self.model, ask, logits, proposal.ids)
-            # Where q is one-hot there is nothing to draw.
-            token = int(q.argmax()) if ask.warp.greedy else ask.noise.draft(q, len(ask.context) + depth)
-            confidence = float(raw[token])
-            node = proposal.add(token, q, node, confidence=confidence, source=self.type, raw_q=raw)
-            if depth + 1 == ask.gamma:
-                break
-            if confidence < ask.min_confidence:
-                proposal.note = f"stopped drafting: confidence {confidence:.2f} is below {ask.min_confidence:g}"
-                break
-            (logits,) = yield [Pass(cache, [token], [node - 1])]
-        return proposal
-
-
-def distributions(model: EagleModel, ask: Ask, logits: Tensor, path: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """(q, unwarped q) over the target's vocabulary of (1, draft vocabulary) logits behind `path`."""
-    logits = logits.to(model.precision)
-    raw = model.spread(logits.softmax(-1), 0.0)[0]
-    if is_plain(ask):
-        return model.spread(ask.warp(logits, (), [()]), 0.0)[0], raw
-    # Penalties and biases name ids of the whole vocabulary.
-    return ask.warp(model.spread(logits, OUTSIDE), ask.context, [path])[0], raw
-
-
-def is_plain(ask: Ask) -> bool:
-    """Whether the warp looks at nothing but the logits: then it means the same on the draft's vocabulary alone."""
-    settings = ask.warp.settings
-    return settings.repetition_penalty == 1 and settings.frequency_penalty == 0 and not settings.logit_bias
+    def _next(self, context: Sequence[int], path: Sequence[int]) -> Pass:
+        return Pass(self._cache, path[-1:], [len(path) - 2])
 
 
 class EagleTree(DynamicTree):
@@ -341,27 +258,16 @@ class EagleTree(DynamicTree):
 
     def __init__(self, model: EagleModel, candidates: int) -> None:
         super().__init__(EagleContext(model), model.device, candidates)
-        self._warning: str | None = None
-
-    def begin(self, start: Start) -> None:
-        super().begin(start)
-        self._warning = self.model.warning
 
     def propose(self, ask: Ask) -> Passes[Proposal]:
         if len(ask.context) < 2:
             return Proposal(note=TOO_SHORT)
-        proposal = yield from super().propose(ask)
-        proposal.note, self._warning = "; ".join(filter(None, [self._warning, proposal.note])) or None, None
-        return proposal
+        return (yield from super().propose(ask))
 
     def _expand(self, proposal: Proposal, ask: Ask, level: int, readings: Sequence[_Reading]) -> None:
-        logits = torch.stack([reading.logits for reading in readings]).to(self.model.precision)
-        plain = is_plain(ask)
-        if not plain:
-            paths = [path_to(proposal, reading.node) for reading in readings]
-            logits = ask.warp.adjust(self.model.spread(logits, OUTSIDE), ask.context, paths)
-        best = logits.softmax(-1).topk(min(self._candidates, len(self.model.vocabulary)))
-        tokens = self.model.vocabulary[best.indices] if plain else best.indices
-        for reading, ids, values in zip(readings, tokens.tolist(), best.values.tolist(), strict=True):
+        logits = torch.stack([reading.logits for reading in readings])
+        paths = [path_to(proposal, reading.node) for reading in readings]
+        tokens, confidences = likeliest(self.model, ask, logits, paths, self._candidates)
+        for reading, ids, values in zip(readings, tokens, confidences, strict=True):
             for token, confidence in zip(ids, values, strict=True):
                 proposal.add(token, None, reading.node, confidence=confidence, source=self.type)

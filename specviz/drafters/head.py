@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,7 @@ def describe_target(target: LanguageModel, tokenizer: PreTrainedTokenizerBase, t
     }
 
 
+@lru_cache(maxsize=4)
 def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     """Of all tokens and their ids."""
     pairs = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
@@ -112,7 +114,11 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
 
 @torch.inference_mode()
 def fingerprint(target: LanguageModel, taps: Sequence[int]) -> Tensor:
-    """(FINGERPRINT,) numbers that other weights would change much and another precision little."""
+    """(FINGERPRINT,) numbers that other weights would change much and another precision little.
+
+    The target's taps are left as they were, or as `taps` where there were none.
+    """
+    before = target.tapped
     target.tap(tuple(taps))
     target.clear(READ)
     cache = target.open(READ)
@@ -120,6 +126,8 @@ def fingerprint(target: LanguageModel, taps: Sequence[int]) -> Tensor:
     features = cache.features(READ - 1, READ)[0].float().unflatten(0, (len(taps), -1))
     features = F.rms_norm(features, features.shape[1:]).clamp(-3, 3).flatten()
     target.clear(READ)
+    if before:
+        target.tap(before)
     return features[torch.linspace(0, len(features) - 1, FINGERPRINT).long()]
 
 

@@ -1,13 +1,12 @@
-"""Draft type `hybrid`: copies when the match is long enough to be trusted, else asks the model.
+"""Draft type `hybrid`: copies when the match is long enough to be trusted, else asks a model or a trained head.
 
 Held by tests/unit/test_drafters.py.
 """
 
 from __future__ import annotations
 
-from specviz.drafters.model import ModelDrafter
 from specviz.drafters.ngram import NgramLookup
-from specviz.drafters.protocol import Ask, Passes, Proposal, Start
+from specviz.drafters.protocol import Ask, Drafter, Passes, Proposal, Start
 
 #: Shortest match that is copied.
 TRUSTED_MATCH = 3
@@ -16,9 +15,9 @@ TRUSTED_MATCH = 3
 class HybridDrafter:
     type = "hybrid"
 
-    def __init__(self, lookup: NgramLookup, model: ModelDrafter) -> None:
+    def __init__(self, lookup: NgramLookup, model: Drafter) -> None:
         self._lookup, self._model = lookup, model
-        self.name, self.params = f"{lookup.name}, else {model.name}", model.params
+        self.name, self.params, self.warning = f"{lookup.name}, else {model.name}", model.params, model.warning
 
     def begin(self, start: Start) -> None:
         self._lookup.begin(start)

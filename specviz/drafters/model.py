@@ -101,7 +101,7 @@ class ModelDrafter:
 
     def __init__(self, context: OwnContext | SharedContext, device: torch.device, type: str = "model") -> None:
         self.type, self.model, self._device = type, context.model, device
-        self.name, self.params = context.model.name, context.model.params
+        self.name, self.params, self.warning = context.model.name, context.model.params, context.model.warning
         self._context = context
 
     def begin(self, start: Start) -> None:

@@ -29,7 +29,7 @@ class NgramLookup:
     shortest match). A copy that reaches the end of the text goes on into its own draft, which continues a loop.
     """
 
-    type, name, params = "ngram", "prompt lookup", 0
+    type, name, params, warning = "ngram", "prompt lookup", 0, None
 
     def __init__(self) -> None:
         self._next: dict[tuple[int, ...], int] = {}
@@ -80,7 +80,7 @@ class NgramSmoothed:
     each gives up `DISCOUNT` of every count to the next lower, and the lowest gives it to the uniform distribution.
     """
 
-    type, name, params = "ngram-smoothed", "interpolated Kneser-Ney", 0
+    type, name, params, warning = "ngram-smoothed", "interpolated Kneser-Ney", 0, None
 
     def __init__(self, vocab_size: int, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         self._vocab_size, self._device, self._dtype = vocab_size, device, dtype

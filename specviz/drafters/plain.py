@@ -6,7 +6,7 @@ from specviz.drafters.protocol import Ask, Passes, Proposal, Start
 
 
 class NoDrafter:
-    type, name, params = "none", None, 0
+    type, name, params, warning = "none", None, 0, None
 
     def begin(self, start: Start) -> None:
         pass

@@ -19,6 +19,7 @@ class PoolDrafter:
         self.members = list(members)
         self.name = " + ".join(member.name or member.type for member in members)
         self.params = sum(member.params for member in members)
+        self.warning = "; ".join(dict.fromkeys(member.warning for member in members if member.warning)) or None
 
     def begin(self, start: Start) -> None:
         for member in self.members:

@@ -159,11 +159,13 @@ class Proposal:
 
 
 class Drafter(Protocol):
-    """One draft type. `name` and `params` are of the model that drafts, None and 0 without one."""
+    """One draft type. `name` and `params` are of the model that drafts, None and 0 without one; `warning` is to be said
+    once of a run in which it drafts."""
 
     type: str
     name: str | None
     params: int
+    warning: str | None
 
     def begin(self, start: Start) -> None:
         """Forget the last run and read a prompt."""

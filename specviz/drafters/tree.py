@@ -44,7 +44,7 @@ class _TreeDrafter:
 
     def __init__(self, context: OwnContext | SharedContext, device: torch.device, candidates: int) -> None:
         self.model, self._device, self._candidates = context.model, device, candidates
-        self.name, self.params = context.model.name, context.model.params
+        self.name, self.params, self.warning = context.model.name, context.model.params, context.model.warning
         self._context = context
 
     def begin(self, start: Start) -> None:

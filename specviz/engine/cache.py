@@ -169,6 +169,15 @@ class Store:
                 where = torch.tensor(rows, device=self.features.device) + base
                 self.features[slot, base : base + len(rows)] = self.features[slot, where]
 
+    @property
+    def bytes(self) -> int:
+        """Of everything held: rows are paid for when they are made room for, not when they are written."""
+        return sum(states.nbytes for states in (*self.states(), *([] if self.features is None else [self.features])))
+
+    def states(self) -> list[Tensor]:
+        """Keys and values of all layers."""
+        return [states for layer in self.layers if layer.is_initialized for states in (layer.keys, layer.values)]
+
     def grow(self) -> None:
         """Bring the memory to `slots` and `capacity`."""
         for layer in self.layers:

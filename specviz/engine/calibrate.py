@@ -1,17 +1,19 @@
 """What a step costs on this machine, measured before a run and never during one.
 
-Held by tests/unit/test_gamma.py (that it is measured once and stored in the run).
+Held by tests/unit/test_gamma.py (that it is measured once and stored in the run) and tests/unit/test_zoo_costs.py (that
+it is kept between starts).
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
+from specviz.drafters import hybrid_member
 from specviz.engine.cache import ROOT
 from specviz.settings import GAMMA_MAX, TREES, Settings
 from specviz.trace import Calibration, Step
@@ -24,9 +26,11 @@ CONTEXT, STEPS, REPEATS = 96, 8, 5
 #: Rows of the passes that are timed; those between are interpolated.
 ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 12, 17, 24, 32, 48, 65)
 GAMMA = 4
+#: Roughly how much of the time the passes take.
+PASSES_SHARE = 0.5
 
 
-def calibrate(engine: Engine, settings: Settings) -> Calibration:
+def calibrate(engine: Engine, settings: Settings, progress: Callable[[float], None] = lambda _: None) -> Calibration:
     """Measure c, v, h and h0 of a draft type (units in `Calibration`): passes of the target alone, then short runs.
 
     The text is a repeating one, so that n-gram drafts have something to propose; how much of it is accepted does not
@@ -34,17 +38,18 @@ def calibrate(engine: Engine, settings: Settings) -> Calibration:
     """
     target = engine.target
     most = min(engine.drafter(settings.draft, settings).width(GAMMA_MAX) + 1, ROWS[-1])
-    models = [model for model in (target, engine.draft_model) if model is not None]
+    models = [model for model in (target, engine.drafting_model) if model is not None]
     context = min(CONTEXT, min(model.max_positions for model in models) // 2)
     ids = [3 + i % 7 for i in range(context)] if target.vocab_size > 10 else [i % 2 for i in range(context)]
-    v = _passes(engine, ids, most, tree=settings.draft in TREES)
+    v = _passes(engine, ids, most, settings.draft in TREES, lambda share: progress(PASSES_SHARE * share))
     unit = v[0]
 
     limit = {"max_new_tokens": STEPS * (GAMMA + 1), "gamma": GAMMA, "ignore_eos": True, "trace": False}
     # On a text that repeats, hybrid would copy in every step and its model seem free: what it costs is the model.
-    draft = ("model" if engine.draft_model else "layer_skip") if settings.draft == "hybrid" else settings.draft
+    draft = hybrid_member(engine.kit(settings)) if settings.draft == "hybrid" else settings.draft
     options = {"draft": draft, "candidates": settings.candidates, "exit_layer": settings.exit_layer, **limit}
     drafting = _steps(engine, ids, options)
+    progress((1 + PASSES_SHARE) / 2)
     plain = _steps(engine, ids, {"draft": "none", "max_new_tokens": STEPS, "ignore_eos": True, "trace": False})
     drafted = [step for step in drafting if step.gamma]
     cost = statistics.median(step.draft_s / GAMMA for step in drafted) if drafted else 0.0
@@ -64,7 +69,9 @@ def _steps(engine: Engine, ids: Sequence[int], options: dict) -> list[Step]:
 
 
 @torch.inference_mode()
-def _passes(engine: Engine, ids: Sequence[int], most: int, tree: bool) -> list[float]:
+def _passes(
+    engine: Engine, ids: Sequence[int], most: int, tree: bool, progress: Callable[[float], None]
+) -> list[float]:
     """Seconds of a target pass of 1, 2, ... `most` rows behind `ids`; those of a tree run with a mask."""
     target = engine.target
     most = min(most, target.max_positions - len(ids))
@@ -82,6 +89,7 @@ def _passes(engine: Engine, ids: Sequence[int], most: int, tree: bool) -> list[f
             if repeat:  # the first round warms up
                 times[rows].append(time.perf_counter() - start)
             cache.rollback(len(ids))
+        progress((repeat + 1) / (REPEATS + 1))
     median = {rows: statistics.median(values) for rows, values in times.items()}
     return [_between(median, rows) for rows in range(1, most + 1)]
 

@@ -79,6 +79,7 @@ class Decoding:
         self._settings, self._parts = settings, parts
         self._drafter, self._next_drafter = parts.drafter, None
         self._begun: dict[str, Drafter] = {}  # by type: one that comes back catches up and needs no new memory
+        self._said: set[str] = set()  # types whose warning is in the trace
         self._context = list(run.prompt.token_ids)
         self._warp = Warp(settings, len(self._context))
         self._text = TextStream(parts.decode)
@@ -245,9 +246,16 @@ class Decoding:
         if gamma:
             ask = Ask(self._context, gamma, self._warp, self._parts.noise, self._settings.min_confidence)
             proposal = yield from self._drafter.propose(ask)
-            proposal.note = "; ".join(filter(None, [why, proposal.note])) or None
+            proposal.note = "; ".join(filter(None, [why, self._warning(), proposal.note])) or None
         proposal.note = "; ".join(filter(None, [swapped, proposal.note])) or None
         return proposal
+
+    def _warning(self) -> str | None:
+        """The drafter's own warning, the first time it drafts."""
+        if self._drafter.type in self._said:
+            return None
+        self._said.add(self._drafter.type)
+        return self._drafter.warning
 
     def _change_drafter(self) -> str | None:
         """Put in the drafter that `swap` left; the note for the trace."""

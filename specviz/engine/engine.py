@@ -6,19 +6,21 @@ which ids end a run. Held by tests/unit/test_engine.py.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import json
 import numbers
 import platform
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import psutil
 import torch
-from transformers import PreTrainedTokenizerBase
 
 import specviz
-from specviz.drafters import MAKERS, Drafter, EagleModel, Kit
+from specviz.drafters import MAKERS, Drafter, Head, Kit
+from specviz.drafters.heads import KINDS, NEEDS, NOT_LOADED
 from specviz.drafters.protocol import drive, together
 from specviz.engine.calibrate import calibrate
 from specviz.engine.decode import Decoding, Parts
@@ -31,6 +33,17 @@ from specviz.errors import SettingsError
 from specviz.settings import TREES, Settings, shown
 from specviz.trace import Calibration, Device, Draft, Prompt, Run, Target
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class Costs(Protocol):
+    """Keeps calibrations by a key of plain JSON values; `specviz.zoo.costs.CostFiles` does on disk."""
+
+    def read(self, key: Mapping[str, Any]) -> Calibration | None: ...
+
+    def write(self, key: Mapping[str, Any], calibration: Calibration) -> None: ...
+
 
 class Engine:
     """Decodes with one target, one run at a time: the first step of a run ends the one before.
@@ -41,8 +54,10 @@ class Engine:
         draft_model: for draft type `model`, or None.
         draft_unavailable: the sentence that says why there is no draft model.
         eos_token_ids: the ids that end a run unless asked otherwise; default: the tokenizer's own.
-        head: the trained head of draft types `eagle` and `eagle-tree`, or the sentence that says why there is none.
+        heads: the trained drafts by kind (`specviz.drafters.heads.KINDS`), each ready or the sentence that says why
+            there is none; that of kind `model` is the draft model where none was named.
 
+    `costs` keeps between starts what steps were measured to cost; None keeps it as long as the engine lives.
     `makers`, `rules` and `noise_of` are how drafters, acceptance rules and noise are made; `specviz.lab.proof` puts
     wrong ones in their place to show what goes wrong.
     """
@@ -54,41 +69,55 @@ class Engine:
         draft_model: LanguageModel | None = None,
         draft_unavailable: str | None = None,
         eos_token_ids: Iterable[int] | None = None,
-        head: EagleModel | str | None = None,
+        heads: Mapping[str, Head | str] | None = None,
     ) -> None:
         self.target, self.tokenizer, self.draft_model = target, tokenizer, draft_model
         self.makers, self.rules, self.noise_of = dict(MAKERS), dict(RULES), noise_of
         self._draft_unavailable = draft_unavailable or "No draft model was loaded: name one with draft_model."
-        self.use_head(head or "No trained head was loaded.")
+        self.heads: dict[str, Head] = {}
+        self._heads_unavailable: dict[str, str] = {}
+        for kind in KINDS:
+            self.use_head(kind, (heads or {}).get(kind, NOT_LOADED))
         own = tokenizer.eos_token_id
         self.eos_token_ids = tuple(eos_token_ids) if eos_token_ids is not None else () if own is None else (own,)
         self.device = describe_device(target)
-        self._calibrations: dict[tuple, Calibration] = {}
+        self.costs: Costs | None = None
+        self._calibrations: dict[str, Calibration] = {}
         self._serial = 0
 
-    def use_head(self, head: EagleModel | str) -> None:
-        """Draft with another trained head, or with none because of a reason."""
-        self.head = head if isinstance(head, EagleModel) else None
-        self._head_unavailable = head if isinstance(head, str) else None
+    def use_head(self, kind: str, head: Head | str) -> None:
+        """Draft with another trained head of a kind, or with none because of a reason."""
+        self.heads.pop(kind, None)
+        if isinstance(head, str):
+            self._heads_unavailable[kind] = head
+        else:
+            self.heads[kind] = head
+
+    @property
+    def drafting_model(self) -> LanguageModel | None:
+        """The model that draft type `model` drafts with: the one that was named, else the distilled one."""
+        return self.draft_model or self.heads.get("model")
 
     def drafts(self) -> dict[str, str | None]:
         """Every draft type; None when it can be used here, else the sentence that says why not."""
         return {name: self._why_not(name) for name in self.makers}
 
     def _why_not(self, draft: str) -> str | None:
-        if draft == "model" and self.draft_model is None:
+        model = self.drafting_model
+        if draft == "model" and model is None:
             return self._draft_unavailable
-        if draft in ("eagle", "eagle-tree") and self.head is None:
-            return self._head_unavailable
-        # Without a draft model these draft with the target's first layers.
-        early_exit = draft == "layer_skip" or (draft in ("hybrid", "tree", "tree-dynamic") and self.draft_model is None)
+        if (kind := NEEDS.get(draft)) and kind not in self.heads:
+            return self._heads_unavailable[kind]
+        # Without a draft model these draft with the target's first layers, hybrid rather with the eagle head.
+        without = ("tree", "tree-dynamic") if "eagle" in self.heads else ("hybrid", "tree", "tree-dynamic")
+        early_exit = draft == "layer_skip" or (draft in without and model is None)
         if early_exit and self.target.layers < 2:
             return f"{self.target.name} has a single layer: there is nothing to skip."
         if early_exit and (reason := self.target.refuses_exit()):
             return reason
         if draft in TREES and (reason := self.target.refuses_trees()):
             return f"Trees cannot be verified: {reason}"
-        if draft in ("tree", "tree-dynamic") and self.draft_model and (reason := self.draft_model.refuses_trees()):
+        if draft in ("tree", "tree-dynamic") and model and (reason := model.refuses_trees()):
             return f"Trees cannot be drafted: {reason}"
         return None
 
@@ -152,7 +181,7 @@ class Engine:
         """Take the models' memory for `texts` texts of `capacity` rows; the result is false once somebody else has."""
         self._serial += 1
         serial = self._serial
-        for model in filter(None, (self.target, self.draft_model)):
+        for model in filter(None, (self.target, self.drafting_model)):
             model.clear(capacity, texts)
         return lambda: self._serial == serial
 
@@ -276,14 +305,49 @@ class Engine:
         reason = self._why_not(draft)
         if reason is not None:
             raise SettingsError(f"Draft type {draft!r} cannot be used: {reason}")
-        return self.makers[draft](Kit(self.target, self.draft_model, settings, self.head))
+        return self.makers[draft](self.kit(settings))
 
-    def calibration(self, settings: Settings) -> Calibration:
-        """What steps cost with a draft type on this machine: measured the first time, then kept."""
-        key = (settings.draft, settings.candidates, settings.exit_layer, torch.get_num_threads())
-        if key not in self._calibrations:
-            self._calibrations[key] = calibrate(self, settings)
-        return self._calibrations[key]
+    def kit(self, settings: Settings) -> Kit:
+        """What drafters are made of here."""
+        return Kit(self.target, self.draft_model, settings, self.heads)
+
+    def calibration(
+        self, settings: Settings, *, fresh: bool = False, progress: Callable[[float], None] = lambda _: None
+    ) -> Calibration:
+        """What steps cost with a draft type on this machine: measured the first time, then kept.
+
+        Args:
+            fresh: measure again although it is known.
+            progress: called with the share that is done, while it is measured.
+
+        Raises:
+            SettingsError: the draft type cannot be used here.
+        """
+        key = self._cost_key(settings)
+        name = json.dumps(key, sort_keys=True)
+        if fresh or name not in self._calibrations:
+            known = None if fresh or self.costs is None else self.costs.read(key)
+            self._calibrations[name] = known or calibrate(self, settings, progress)
+            if self.costs is not None and known is None:
+                self.costs.write(key, self._calibrations[name])
+        return self._calibrations[name]
+
+    def _cost_key(self, settings: Settings) -> dict[str, Any]:
+        """All that the cost of a step depends on, as plain JSON."""
+        drafter = self.drafter(settings.draft, settings)
+        return {
+            "target": self.target.name,
+            "params": self.target.params,
+            "draft": drafter.type,
+            "draft_name": drafter.name,
+            "draft_params": drafter.params,
+            "candidates": settings.candidates,
+            "exit_layer": settings.exit_layer,
+            **dataclasses.asdict(self.device),
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "specviz": specviz.__version__,
+        }
 
     def _gamma(
         self, settings: Settings, drafter: Drafter, calibration: Calibration | None

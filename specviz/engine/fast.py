@@ -38,6 +38,9 @@ class FastStore(Store):
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
 
+    def states(self) -> list[Tensor]:
+        return [*self.keys, *self.values]
+
     def grow(self) -> None:
         old_keys, old_values = self.keys, self.values
         heads, head_dim = self._shape
@@ -101,11 +104,21 @@ class FastModel(LanguageModel):
         """The same weights with a memory of their own."""
         return type(self)(self._weights, self._config, self.name, self.vocab_size, self.precision)
 
+    @property
+    def weight_bytes(self) -> int:
+        """As `LanguageModel.weight_bytes`."""
+        return self._weights.bytes
+
     def tap(self, layers: tuple[int, ...]) -> None:
         """As `LanguageModel.tap`."""
         if layers != self._tapped:
             self._check_taps(layers)
             self._tapped, self.store.features = layers, None
+
+    @property
+    def tapped(self) -> tuple[int, ...]:
+        """As `LanguageModel.tapped`."""
+        return self._tapped
 
     def refuses_taps(self) -> None:
         return None

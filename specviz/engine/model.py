@@ -43,6 +43,8 @@ class LanguageModel:
     """
 
     path = "transformers"
+    #: What is to be said of every run it drafts in.
+    warning: str | None = None
     _taps: Taps | None = None
 
     @property
@@ -75,6 +77,11 @@ class LanguageModel:
         self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
         self._keeps_rows = "logits_to_keep" in parameters
         self._takes_positions = "position_ids" in parameters
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory of the weights; `store.bytes` is that of keys, values and tapped features."""
+        return sum(weights.nbytes for weights in self._model.parameters())
 
     # What was allocated in inference mode may be written in inference mode only, whoever asks.
     @torch.inference_mode()
@@ -148,6 +155,11 @@ class LanguageModel:
             self._taps.close()
         self._taps = Taps(layer_stack(self._model), layers)
         self.store.features = None
+
+    @property
+    def tapped(self) -> tuple[int, ...]:
+        """The layers that are tapped; none before the first `tap`."""
+        return self._taps.layers if self._taps is not None else ()
 
     @property
     def embedding(self) -> Tensor:

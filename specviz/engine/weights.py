@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
-from specviz.engine.matrices import Matrix, dense_dtype, pack, refuses
+from specviz.engine.matrices import PACKED, Dense, Matrix, dense_dtype, pack, refuses
 from specviz.errors import ModelError
 
 if TYPE_CHECKING:
@@ -44,6 +45,15 @@ class Weights:
     norm: Tensor
     head: Matrix
     params: int
+
+    @property
+    def bytes(self) -> int:
+        """Of all tensors; a head that is the embedding counts once."""
+        matrices = [matrix for block in self.blocks for matrix in (block.qkv, block.out, block.gate_up, block.down)]
+        norms = [self.norm, *(norm for block in self.blocks for norm in (block.norm, block.mlp_norm))]
+        if not (isinstance(self.head, Dense) and self.head.weight is self.embedding):
+            matrices.append(self.head)
+        return self.embedding.nbytes + sum(norm.nbytes for norm in norms) + sum(matrix.bytes for matrix in matrices)
 
 
 def rope_of(config: PretrainedConfig) -> str:
@@ -110,12 +120,15 @@ def fuse(tensors: Mapping[str, Tensor], config: PretrainedConfig, precision: str
         raise ModelError(reason)
     read, count = _Reading(tensors, device), config.num_hidden_layers
     blocks = [_block(read, f"model.layers.{number}.", precision) for number in range(count)]
-    embedding = read.one("model.embed_tokens.weight")
+    whole = read.one("model.embed_tokens.weight")
+    embedding, norm = whole.to(dense_dtype(precision), copy=True), read.norm("model.norm.weight")
     tied = config.tie_word_embeddings or "lm_head.weight" not in tensors
-    # The head decides between near-equal tokens: int8 where the rest is int4, as llama.cpp keeps it.
-    head = pack("int8" if precision == "int4" else precision, [embedding if tied else read.one("lm_head.weight")])
-    norm = read.one("model.norm.weight").float()
-    return Weights(embedding.to(dense_dtype(precision)), blocks, norm, head, read.params)
+    if tied and precision not in PACKED:
+        head: Matrix = Dense(embedding)
+    else:
+        # The head decides between near-equal tokens: int8 where the rest is int4, as llama.cpp keeps it.
+        head = pack("int8" if precision == "int4" else precision, [whole if tied else read.one("lm_head.weight")])
+    return Weights(embedding, blocks, norm, head, read.params)
 
 
 def _block(read: _Reading, at: str, precision: str) -> Block:
@@ -123,10 +136,10 @@ def _block(read: _Reading, at: str, precision: str) -> Block:
         return pack(precision, [read.one(f"{at}{name}.weight") for name in names], [read.bias(at + n) for n in names])
 
     return Block(
-        norm=read.one(f"{at}input_layernorm.weight").float(),
+        norm=read.norm(f"{at}input_layernorm.weight"),
         qkv=matrix("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
         out=matrix("self_attn.o_proj"),
-        mlp_norm=read.one(f"{at}post_attention_layernorm.weight").float(),
+        mlp_norm=read.norm(f"{at}post_attention_layernorm.weight"),
         gate_up=matrix("mlp.gate_proj", "mlp.up_proj"),
         down=matrix("mlp.down_proj"),
     )
@@ -142,6 +155,10 @@ class _Reading:
         tensor = self._tensors[name].detach().to(self._device)
         self.params += tensor.numel()
         return tensor
+
+    def norm(self, name: str) -> Tensor:
+        # A copy: a tensor of a file keeps all of the file in memory.
+        return self.one(name).to(torch.float32, copy=True)
 
     def bias(self, name: str) -> Tensor | None:
         return self.one(f"{name}.bias") if f"{name}.bias" in self._tensors else None

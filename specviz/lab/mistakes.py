@@ -117,7 +117,7 @@ class _Changed:
 
     def __init__(self, drafter: Drafter, change: Callable[[Proposal], Proposal]) -> None:
         self._drafter, self._change = drafter, change
-        self.type, self.name, self.params = drafter.type, drafter.name, drafter.params
+        self.type, self.name, self.params, self.warning = drafter.type, drafter.name, drafter.params, drafter.warning
 
     def begin(self, start: Start) -> None:
         self._drafter.begin(start)
@@ -152,15 +152,15 @@ def _changed(name: str, make: Callable[[Kit], Drafter], change: Callable[[Propos
 
 
 def _model(kit: Kit) -> ModelDrafter:
-    return ModelDrafter(OwnContext(kit.draft_model), kit.target.device)
+    return ModelDrafter(OwnContext(kit.model), kit.target.device)
 
 
 def _dynamic_tree(kit: Kit) -> DynamicTree:
-    return DynamicTree(OwnContext(kit.draft_model), kit.target.device, kit.settings.candidates)
+    return DynamicTree(OwnContext(kit.model), kit.target.device, kit.settings.candidates)
 
 
 def _first_distribution(engine: Engine) -> None:
-    engine.makers["model"] = lambda kit: _FirstDistribution(OwnContext(kit.draft_model), kit.target.device)
+    engine.makers["model"] = lambda kit: _FirstDistribution(OwnContext(kit.model), kit.target.device)
 
 
 _SAMPLED = ("model", "ngram-smoothed", "layer_skip", "hybrid")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from specviz.drafters import EagleModel
-from specviz.drafters.head import HeadShape
+from specviz.drafters import EagleModel, FeedForwardModel, Head, MedusaModel
+from specviz.drafters.shapes import EagleShape, FeedForwardShape, MedusaShape, Shape
 from specviz.engine.cache import ROOT, Pass
 from specviz.engine.engine import Engine
 
@@ -83,7 +83,7 @@ class TableCache:
 class TableModel:
     """Logits from a (vocabulary,) * 3 table; `exit_logits` is the table of its early exit (default: half its own)."""
 
-    path = "table"
+    path, warning = "table", None
     device = torch.device("cpu")
     max_positions = 4096
     layers = 2
@@ -152,13 +152,29 @@ class LetterTokenizer:
 
 def table_engine(target: TableModel, draft: TableModel | None = None) -> Engine:
     """An engine on tables; prompts are lists of ids."""
-    return Engine(target, LetterTokenizer(), draft, head=random_head(target, HIDDEN, (2,)))
+    return Engine(target, LetterTokenizer(), draft, heads=random_heads(target, HIDDEN, (2,)))
 
 
-def random_head(target: LanguageModel | TableModel, hidden: int, taps: tuple[int, ...], seed: int = 0) -> EagleModel:
-    """A head of random weights, which cannot draft the target's last token: enough to see what comes of any q."""
-    shape = HeadShape(hidden, 2, 1, hidden // 4, hidden, taps)
+def random_heads(
+    target: LanguageModel | TableModel, hidden: int, taps: tuple[int, ...], seed: int = 0
+) -> dict[str, Head]:
+    """Heads of random weights, which cannot draft the target's last token: enough to see what comes of any q."""
+    makers = {
+        "eagle": (EagleModel, EagleShape(hidden, 2, 1, hidden // 4, hidden, taps)),
+        "medusa": (MedusaModel, MedusaShape(hidden, 3, taps)),
+        "feedforward": (FeedForwardModel, FeedForwardShape(hidden, 3, hidden, taps)),
+    }
+    vocabulary = torch.arange(max(1, target.vocab_size - 1))
+    return {
+        kind: make(target, random_weights(shape, seed), shape, vocabulary, f"a random {kind} head")
+        for kind, (make, shape) in makers.items()
+    }
+
+
+def random_weights(shape: Shape, seed: int = 0) -> dict[str, Tensor]:
+    """Normal weights of a shape, in float64."""
     generator = torch.Generator().manual_seed(seed)
-    weights = {name: torch.randn(size, generator=generator, dtype=torch.float64) / size[-1] ** 0.5
-               for name, size in shape.sizes().items()}  # fmt: skip
-    return EagleModel(target, weights, shape, torch.arange(max(1, target.vocab_size - 1)), "a random head")
+    return {
+        name: torch.randn(size, generator=generator, dtype=torch.float64) / size[-1] ** 0.5
+        for name, size in shape.sizes().items()
+    }

@@ -56,12 +56,14 @@ def _forked(work: Work, key: int, prompt: str, options: dict[str, Any]) -> Itera
 
 
 def seconds(work: Work, key: int, prompt: str, options: dict[str, Any]) -> int:
-    """How long the GPU may be held, from the length limit and, in a race, twice the rounds."""
+    """How long the GPU may be held, from the length limit and, in a race, the rounds of every lane."""
     # Asked before the settings are checked: what is no sensible number is refused later, with its sentence.
-    tokens, rounds = options.get("max_new_tokens"), options.get("rounds", 0)
+    tokens, rounds, drafts = options.get("max_new_tokens"), options.get("rounds", 0), options.get("drafts", (None,))
     tokens = tokens if isinstance(tokens, (int, float)) else Settings().max_new_tokens
-    runs = 2 * rounds if isinstance(rounds, int) and rounds > 0 else 1
-    return int(min(SECONDS_BASE + SECONDS_PER_TOKEN * tokens * runs, SECONDS_MAX))
+    count = len(drafts) if isinstance(drafts, (list, tuple)) and drafts else 1
+    runs = (1 + count) * rounds if isinstance(rounds, int) and rounds > 0 else 1
+    # Before a race the costs of each draft are measured.
+    return int(min(SECONDS_BASE * count + SECONDS_PER_TOKEN * tokens * runs, SECONDS_MAX))
 
 
 if ON_SPACES:

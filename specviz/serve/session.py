@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from specviz.errors import SettingsError, SpecvizError
+from specviz.lab.bench.document import Bench
+from specviz.lab.bench.runner import BenchCancelled
+from specviz.lab.bench.sweep import stream_sweep
 from specviz.lab.proof import Proof, ProofCancelled, stream_proof
 from specviz.lab.race import Race, RaceCancelled, stream_race
 from specviz.serve import gpu
@@ -93,15 +96,15 @@ class Session:
         swaps.put(draft)
         return True
 
-    def race(self, prompt: str, dtype: str = "auto", rounds: int = 3, **settings: Any) -> Iterator[list[Event]]:
-        """Race on `prompt`; events `queued`, `loading`, `race_progress`, then `race` (the shown run of each lane),
-        `stopped` or `error`."""
+    def race(self, prompt: str, dtype: str = "auto", **options: Any) -> Iterator[list[Event]]:
+        """Race on `prompt`, options as for `specviz.lab.race.stream_race`; events `queued`, `loading`,
+        `race_progress`, then `race` (the shown run of each lane), `stopped` or `error`."""
 
         def work(emit: Emit, stop: threading.Event) -> None:
             engine = self._host.engine(dtype, _loading(emit))
             result = None
             try:
-                for item in on_device(stream_race, engine, prompt, {**settings, "rounds": rounds}, stop):
+                for item in on_device(stream_race, engine, prompt, options, stop):
                     if isinstance(item, Race):
                         result = item
                     else:
@@ -109,6 +112,25 @@ class Session:
             except RaceCancelled:
                 result = None
             emit({"type": "race", "race": result.shown_only()} if result else {"type": "stopped"})
+
+        return self._stream(work)
+
+    def bench(self, prompt: str, dtype: str = "auto", **options: Any) -> Iterator[list[Event]]:
+        """Measure a small sweep, options as for `specviz.lab.bench.sweep.stream_sweep`; events `queued`, `loading`,
+        `bench_progress`, then `bench` (the prompts that were done), `stopped` or `error`."""
+
+        def work(emit: Emit, stop: threading.Event) -> None:
+            engine = self._host.engine(dtype, _loading(emit))
+            result = None
+            try:
+                for item in on_device(stream_sweep, engine, prompt, options, stop):
+                    if isinstance(item, Bench):
+                        result = item
+                    else:
+                        emit({"type": "bench_progress", **dataclasses.asdict(item)})
+            except BenchCancelled:
+                result = None
+            emit({"type": "bench", "bench": result} if result else {"type": "stopped"})
 
         return self._stream(work)
 

@@ -1,13 +1,18 @@
-"""`python -m specviz train synthesise | eagle | evaluate`. Held by tests/unit/test_train.py."""
+"""`python -m specviz train synthesise | eagle | medusa | feedforward | model | evaluate`. Held by
+tests/unit/test_train.py."""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from specviz.errors import SettingsError
 
@@ -47,48 +52,88 @@ def synthesise(
         console.print(f"{out}: {len(made)} chats, {made.tokens} answer tokens.", soft_wrap=True)
 
 
-@app.command()
-def eagle(
-    data: Annotated[Path, typer.Option(help="Chats as `train synthesise` writes them.")],
-    out: Annotated[Path, typer.Option(help="Where card and weights go, without suffix.")],
-    pair: PairName = None,
-    target: Target = None,
-    minutes: Annotated[float | None, typer.Option(min=0.001, help="Of training.")] = None,
-    tokens: Annotated[int | None, typer.Option(min=1, help="To train on, repeats counted.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Tokens of a step.")] = 2048,
-    rate: Annotated[float, typer.Option(min=0, help="Highest learning rate.")] = 3e-3,
-    work: Annotated[Path | None, typer.Option(help="Folder of checkpoints and features; default beside OUT.")] = None,
-    start: Annotated[Path | None, typer.Option(help="Card of a head to go on from.")] = None,
-    resume: Annotated[bool, typer.Option("--resume/--fresh", help="Go on from the last checkpoint in WORK.")] = True,
-    ahead: Annotated[bool, typer.Option("--ahead", help="A thread of its own reads with the target.")] = False,
-    seed: Seed = 0,
-    dtype: Dtype = "auto",
-    device: Device = "auto",
-) -> None:
-    """Train an eagle head: one layer that reads the target's hidden states and drafts."""
-    from specviz.cli import loading, people
+def _training_command(kind: str, what: str) -> None:
+    """Add the command that trains a kind of draft: all of them take the same options and go through one loop."""
 
-    with people() as console:
-        if minutes is None and tokens is None:
-            raise SettingsError("Say how long to train: --minutes or --tokens.")
-        _writable(out)
-        import specviz
-        from specviz.train.job import Order, train_eagle
-        from specviz.train.loop import Plan
-        from specviz.zoo import load_pair
+    def command(
+        data: Annotated[Path, typer.Option(help="Chats as `train synthesise` writes them.")],
+        out: Annotated[Path, typer.Option(help="Where card and weights go, without suffix.")],
+        pair: PairName = None,
+        target: Target = None,
+        minutes: Annotated[float | None, typer.Option(min=0.001, help="Of training.")] = None,
+        tokens: Annotated[int | None, typer.Option(min=1, help="To train on, repeats counted.")] = None,
+        vocabulary: Annotated[int, typer.Option(min=16, help="How many tokens it can draft.")] = 8192,
+        batch: Annotated[int, typer.Option(min=1, help="Tokens of a step.")] = 2048,
+        rate: Annotated[float, typer.Option(min=0, help="Highest learning rate.")] = 3e-3,
+        work: Annotated[
+            Path | None, typer.Option(help="Folder of checkpoints and shared features; default beside OUT.")
+        ] = None,
+        start: Annotated[Path | None, typer.Option(help="Card of a draft to go on from.")] = None,
+        resume: Annotated[
+            bool, typer.Option("--resume/--fresh", help="Go on from the last checkpoint in WORK.")
+        ] = True,
+        ahead: Annotated[bool, typer.Option("--ahead", help="A thread of its own reads with the target.")] = False,
+        seed: Seed = 0,
+        dtype: Dtype = "auto",
+        device: Device = "auto",
+    ) -> None:
+        from specviz.cli import loading, people
 
-        with loading() as progress:
-            loaded = load_pair(pair, target=target, dtype=_precision(dtype, device), device=device, progress=progress)
-        plan = Plan(minutes=minutes, tokens=tokens, batch=batch, rate=rate, seed=seed, ahead=ahead)
-        order = Order(data, out, work or out.with_suffix(".work"), plan, start, resume, _command())
-        eos = specviz.end_ids(loaded.target.generation_config) or (loaded.target.tokenizer.eos_token_id,)
-        card = train_eagle(loaded, eos, order, lambda text: console.print(text, soft_wrap=True))
-        console.print(f"Ready: {card}", soft_wrap=True)
+        with people() as console:
+            if minutes is None and tokens is None:
+                raise SettingsError("Say how long to train: --minutes or --tokens.")
+            _writable(out)
+            import specviz
+            from specviz.train.job import Order, train
+            from specviz.train.loop import Plan
+            from specviz.zoo import load_pair
+
+            precision = _precision(dtype, device)
+            with loading() as progress:
+                loaded = load_pair(
+                    pair, target=target, dtype=precision, device=device, path="transformers", progress=progress
+                )
+            plan = Plan(minutes=minutes, tokens=tokens, batch=batch, rate=rate, seed=seed, ahead=ahead)
+            folder = work or out.parent / "work"
+            order = Order(kind, data, out, folder, plan, vocabulary, start, resume, _command())
+            eos = specviz.end_ids(loaded.target.generation_config) or (loaded.target.tokenizer.eos_token_id,)
+            with _live(console) as show:
+                card = train(loaded, eos, order, lambda text: console.print(text, soft_wrap=True), show)
+            console.print(f"Ready: {card}", soft_wrap=True)
+
+    app.command(kind, help=f"Train {what}.")(command)
+
+
+for _kind, _what in (
+    ("eagle", "an eagle head: one layer that reads the target's hidden states and drafts"),
+    ("medusa", "medusa heads: residual blocks on the target's last hidden state, one for each position"),
+    ("feedforward", "a feed-forward draft: an MLP over the embeddings of the last few tokens"),
+    ("model", "a draft model: a few layers between the target's own embedding and head"),
+):
+    _training_command(_kind, _what)
+
+
+@contextlib.contextmanager
+def _live(console: Console) -> Iterator[Callable[[float, str], None] | None]:
+    """On a terminal, a bar with the live figures of every step; on a pipe nothing, and the loop says them in words."""
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[words]}"),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("", total=1.0, words="")
+        yield lambda share, words: bar.update(task, completed=share, words=words)
 
 
 @app.command()
 def evaluate(
-    head: Annotated[Path, typer.Option(help="The head's card (.json), into which the figures go.")],
+    head: Annotated[Path, typer.Option(help="The draft's card (.json), into which the figures go.")],
     pair: PairName = None,
     target: Target = None,
     data: Annotated[
@@ -102,28 +147,31 @@ def evaluate(
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16, int8 or int4.")] = "auto",
     device: Device = "auto",
 ) -> None:
-    """Measure a head in the engine's loop and note the figures in its card."""
+    """Measure a trained draft in the engine's loop and note the figures in its card."""
     from specviz.cli import load_engine, people
 
     with people() as console:
         if data is None and prompts is None:
             raise SettingsError("Say what to measure on: --data, --prompts or both.")
-        from specviz.drafters.eagle import find_eagle
+        from specviz.drafters.head import load_head
+        from specviz.drafters.heads import load
         from specviz.train import evaluate as lab
         from specviz.train.chats import Chats
 
+        kind = load_head(head).card["type"]
         engine = load_engine({"pair": pair, "target": target, "dtype": dtype, "device": device})
-        found = find_eagle(engine.target, engine.tokenizer, head.parent, head.stem)
-        engine.use_head(found)
+        found = load(engine.target, engine.tokenizer, kind, head.parent, head.stem)
+        if isinstance(found, str):
+            raise SettingsError(found)
+        engine.use_head(kind, found)
+        engine.draft_model = None  # a pair's own would draft in the place of a distilled one
         sets: dict[str, Any] = {}
         if data is not None:
             sets["held-out chats"] = lab.held_out_prompts(Chats.load(data, engine.target.vocab_size), count)
         if prompts is not None:
             sets[prompts.stem] = lab.read_prompts(prompts)
-        if (reason := engine.drafts()["eagle"]) is not None:
-            raise SettingsError(reason)
         measured = lab.evaluate(
-            engine, sets, gammas=[int(g) for g in gammas.split(",")], candidates=candidates, tokens=tokens,
+            engine, kind, sets, gammas=[int(g) for g in gammas.split(",")], candidates=candidates, tokens=tokens,
             report=lambda text: console.print(text, soft_wrap=True),
         )  # fmt: skip
         lab.note_in_card(head, measured, _command())

@@ -1,4 +1,4 @@
-"""What a trained head is worth in the engine's own loop: tokens per step for chain and tree, with intervals.
+"""What a trained draft is worth in the engine's own loop: tokens per step for chain and tree, with intervals.
 
 Agreement does not depend on the machine, so no time is measured here. Held by tests/unit/test_train.py.
 """
@@ -17,14 +17,20 @@ from specviz.engine.engine import Engine
 from specviz.errors import SettingsError
 from specviz.train.chats import Chats
 
+#: For each kind of draft the types it drafts as: a chain, whose q is a distribution, and a tree.
+CHAINS = {"eagle": "eagle", "feedforward": "feedforward", "model": "model"}
+TREES = {"eagle": "eagle-tree", "medusa": "medusa", "model": "tree-dynamic"}
+#: Tokens deep at which overlaps are measured.
+DEEP = 4
 #: Draws of prompts that an interval is taken from.
 DRAWS = 2000
 
 
 @dataclass(slots=True)
 class Measured:
-    """One setting over a set of prompts: emitted tokens per target pass with its 95 % interval over prompts, accepted
-    drafts among tested ones at each depth, mean overlap Σ min(p, q) at the first (None at temperature 0)."""
+    """One setting over a set of prompts: emitted tokens per target pass with its 95 % interval over prompts; at each
+    depth accepted drafts among tested ones (at temperature 0 that is greedy agreement where all before agreed), and
+    mean overlap Σ min(p, q) behind what was drafted (none at temperature 0)."""
 
     prompts: str
     draft: str
@@ -37,7 +43,7 @@ class Measured:
     low: float
     high: float
     acceptance: list[float]
-    overlap: float | None
+    overlap: list[float]
 
 
 def read_prompts(path: Path) -> list[str]:
@@ -64,7 +70,7 @@ def measure(
 ) -> Measured:
     """Decode every prompt and count; `settings` are those of a run."""
     traced = settings.get("temperature", 0) > 0
-    counts, tested, accepted, overlaps = [], {}, {}, []
+    counts, tested, accepted, overlaps = [], {}, {}, {}
     for prompt in prompts:
         run = engine.generate(prompt, max_new_tokens=tokens, trace=traced, **settings)
         counts.append((run.summary.tokens, run.summary.steps))
@@ -72,7 +78,8 @@ def measure(
             tested[row.position] = tested.get(row.position, 0) + row.tested
             accepted[row.position] = accepted.get(row.position, 0) + row.accepted
         for step in run.steps if traced else ():
-            overlaps += [token.overlap for token in step.tokens[:1] if token.overlap is not None]
+            for depth, token in enumerate(step.tokens[: step.gamma]):
+                overlaps.setdefault(depth, []).append(token.overlap)
     table = np.array(counts, float)
     draws = np.random.default_rng(0).integers(len(table), size=(DRAWS, len(table)))
     sums = table[draws].sum(1)
@@ -90,12 +97,13 @@ def measure(
         low=round(float(low), 4),
         high=round(float(high), 4),
         acceptance=[round(accepted[i] / tested[i], 4) for i in sorted(tested) if tested[i]],
-        overlap=round(float(np.mean(overlaps)), 4) if overlaps else None,
+        overlap=[round(float(np.mean(overlaps[depth])), 4) for depth in sorted(overlaps)],
     )
 
 
 def evaluate(
     engine: Engine,
+    kind: str,
     sets: dict[str, Sequence[str | Sequence[int]]],
     *,
     gammas: Sequence[int] = tuple(range(1, 9)),
@@ -103,21 +111,30 @@ def evaluate(
     tokens: int = 128,
     report: Callable[[str], None] = print,
 ) -> list[Measured]:
-    """Chain and tree at temperature 0 for each gamma, and the chain at temperature 1 for its overlap."""
+    """Chain and tree, where the kind has them, at temperature 0 for each gamma, and the chain at temperature 1 for its
+    overlap."""
     found = []
     for name, prompts in sets.items():
-        plans = [{"draft": "eagle", "gamma": gamma, "temperature": 0.0} for gamma in gammas]
-        plans += [{"draft": "eagle-tree", "gamma": g, "candidates": candidates, "temperature": 0.0} for g in gammas]
-        plans.append({"draft": "eagle", "gamma": 1, "temperature": 1.0})
-        for plan in plans:
+        for plan in plans(kind, gammas, candidates):
             one = measure(engine, name, prompts, tokens, **plan)
             found.append(one)
             report(
                 f"{name}: {one.draft} gamma {one.gamma}, temperature {one.temperature:g}: "
                 f"{one.tokens_per_step:.2f} tokens per step ({one.low:.2f} to {one.high:.2f})"
-                + (f", overlap {one.overlap:.2f}" if one.overlap else "")
+                + (f", overlap {' '.join(f'{value:.2f}' for value in one.overlap)}" if one.overlap else "")
             )
     return found
+
+
+def plans(kind: str, gammas: Sequence[int], candidates: int) -> list[dict[str, Any]]:
+    """The settings a kind of draft is measured with."""
+    made = []
+    if chain := CHAINS.get(kind):
+        made += [{"draft": chain, "gamma": gamma, "temperature": 0.0} for gamma in gammas]
+        made.append({"draft": chain, "gamma": DEEP, "temperature": 1.0})
+    if tree := TREES.get(kind):
+        made += [{"draft": tree, "gamma": g, "candidates": candidates, "temperature": 0.0} for g in gammas]
+    return made
 
 
 def note_in_card(card_path: Path, found: Sequence[Measured], command: str) -> None:

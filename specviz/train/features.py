@@ -1,8 +1,8 @@
 """What the target makes of the documents: hidden states and its likeliest next tokens, computed once and kept on disk.
 
-The target's pass costs more than the head's training step, so a second epoch reads what the first one computed. What
-is on disk is used only for the documents marked done, and a document is marked after its data is written. Held by
-tests/unit/test_train.py.
+The target's pass costs more than a draft's training step, so a second epoch, and every other kind of draft, reads what
+the first one computed. What is on disk is used only for the documents marked done, and a document is marked after its
+data is written. Held by tests/unit/test_train.py.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _ONE_AT_A_TIME = threading.Lock()
 
 @dataclass(slots=True)
 class Batch:
-    """Documents side by side, padded on the right: `ids` (B, L), `features` (B, L, sources * hidden), `asked` and
-    `answer` (B, L); `top` (B, L, KEPT) are places in the draft's vocabulary, `p` (B, L, KEPT) the target's
-    probabilities there."""
+    """Documents side by side, padded on the right: `ids` (B, L), `features` (B, L, sources * hidden) where they are
+    wanted, `asked` and `answer` (B, L); `top` (B, L, KEPT) are places in the draft's vocabulary, `p` (B, L, KEPT) the
+    target's probabilities there."""
 
     ids: Tensor
-    features: Tensor
+    features: Tensor | None
     asked: Tensor
     answer: Tensor
     top: Tensor
@@ -43,6 +43,11 @@ class Batch:
     @property
     def tokens(self) -> int:
         return int(self.asked.sum())
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on a device."""
+        parts = {name: getattr(self, name) for name in self.__slots__}
+        return Batch(**{name: None if part is None else part.to(device) for name, part in parts.items()})
 
 
 class Reader:
@@ -97,10 +102,13 @@ class Reader:
 
 
 class Features:
-    """The documents' features and targets, read on demand and kept in `folder` (None: in memory)."""
+    """The documents' features and targets, read on demand and kept in `folder` (None: in memory).
 
-    def __init__(self, reader: Reader, documents: Sequence[Document], folder: Path | None) -> None:
-        self.reader, self.documents = reader, documents
+    `hidden` says whether batches carry hidden states; the folder keeps them in any case, for other kinds of draft.
+    """
+
+    def __init__(self, reader: Reader, documents: Sequence[Document], folder: Path | None, hidden: bool = True) -> None:
+        self.reader, self.documents, self._hidden = reader, documents, hidden
         lengths = [len(document.ids) for document in documents]
         self._offsets = np.cumsum([0, *lengths])
         total, width, kept = int(self._offsets[-1]), len(reader.taps) * reader.hidden, reader.kept
@@ -142,12 +150,13 @@ class Features:
                 torch.from_numpy(document.answer),
             )
         self._read([row for row, number in enumerate(numbers) if not self._done[number]], numbers, ids)
-        held = [torch.zeros((len(numbers), longest, part.shape[1]), dtype=part.dtype) for part in self._parts]
+        parts = self._parts if self._hidden else self._parts[1:]
+        held = [torch.zeros((len(numbers), longest, part.shape[1]), dtype=part.dtype) for part in parts]
         for row, number in enumerate(numbers):
             start, end = self._offsets[number], self._offsets[number + 1]
-            for part, out in zip(self._parts, held, strict=True):
+            for part, out in zip(parts, held, strict=True):
                 out[row, : end - start] = part[start:end]
-        features, top, p = held
+        features, top, p = held if self._hidden else (None, *held)
         return Batch(ids, features, asked, answer, top.long(), p.float())
 
     @property

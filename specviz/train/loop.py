@@ -1,4 +1,5 @@
-"""The training loop: resumable, kept to a budget of minutes or tokens, with its figures on held-out chats in a log.
+"""The training loop of every kind of draft: resumable, kept to a budget of minutes or tokens, with its figures on
+held-out chats in a log.
 
 A checkpoint is written whole and then renamed, so a kill at any time leaves the last one. The learning rate warms up,
 stays, and falls as a cosine over the last part of the budget; the last checkpoint before it falls is kept as
@@ -11,9 +12,11 @@ import json
 import math
 import os
 import queue
+import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -22,12 +25,16 @@ import torch
 from torch import Tensor, nn
 
 from specviz.train.chats import batches
-from specviz.train.eagle import POSITIONS, EagleLayer, Figures, unroll
 from specviz.train.features import Batch, Features
+from specviz.train.learner import Figures, Learner
 from specviz.train.muon import Muon
 
 #: Steps of warm-up, and the part of the budget over which the learning rate falls.
 WARMUP, FALL = 40, 0.4
+#: Steps between two sentences on a pipe.
+SAID = 20
+#: A step that takes more than so many times the median of the last ones was stopped or starved: no more is counted.
+LONGEST_STEP, RECENT = 5.0, 30
 
 
 @dataclass(slots=True)
@@ -71,13 +78,14 @@ def rate_at(plan: Plan, progress: Progress) -> float:
     return plan.rate * min(1.0, (progress.step + 1) / WARMUP) * max(fall, 0.01)
 
 
-def measure(layer: nn.Module, embedding: Tensor, head: Tensor, held_out: Features, positions: int) -> Figures:
+def measure(learner: Learner, held_out: Features) -> Figures:
     """Figures over all held-out documents, answers only."""
-    lengths = [len(document.ids) for document in held_out.documents]
+    lengths, positions = [len(document.ids) for document in held_out.documents], learner.measured
     rows, overlap, agreement = ([0.0] * positions for _ in range(3))
-    with torch.no_grad(), autocast(embedding):
+    device = learner.embedding.device
+    with torch.no_grad(), autocast(learner.embedding):
         for numbers in batches(lengths, 2048, None):
-            _, part = unroll(layer, embedding, head, held_out.batch(numbers), positions, answers_only=True)
+            _, part = learner.judged(held_out.batch(numbers).to(device), positions, answers_only=True)
             for i in range(positions):
                 rows[i] += part.rows[i]
                 overlap[i] += part.overlap[i] * part.rows[i]
@@ -140,32 +148,51 @@ class Batches:
             self._error = error
 
 
+class Stopwatch:
+    """Seconds of steps. A process that was stopped (SIGSTOP), or a machine that slept, shows as one step out of all
+    proportion, and such a step counts as a few usual ones."""
+
+    def __init__(self) -> None:
+        self._recent: deque[float] = deque(maxlen=RECENT)
+        self._before = time.monotonic()
+
+    def start(self) -> None:
+        self._before = time.monotonic()
+
+    def lap(self) -> float:
+        """Seconds to count since the last lap or start."""
+        now = time.monotonic()
+        took, self._before = now - self._before, now
+        if len(self._recent) >= RECENT // 3:
+            took = min(took, LONGEST_STEP * statistics.median(self._recent))
+        self._recent.append(took)
+        return took
+
+
 class Training:
-    """Trains an eagle layer; `folder` holds its checkpoints and its log.
+    """Trains a learner; `folder` holds its checkpoints and its log.
 
     Args:
-        layer: to be trained, in float32.
-        embedding, head: of the target, frozen: (vocabulary, hidden) and (draft vocabulary, hidden).
+        learner: to be trained, in float32.
         features, held_out: documents to train on, and to measure on.
-        report: called with a sentence at every checkpoint and now and then between.
+        report: called with a sentence at every checkpoint, and without `show` now and then between.
+        show: called behind every step with the share of the budget that is used up and the live figures in words.
     """
 
     def __init__(
         self,
-        layer: EagleLayer,
-        embedding: Tensor,
-        head: Tensor,
+        learner: Learner,
         features: Features,
         held_out: Features,
         plan: Plan,
         folder: Path,
         report: Callable[[str], None] = print,
+        show: Callable[[float, str], None] | None = None,
     ) -> None:
-        self.layer, self.plan, self.folder, self.report = layer, plan, folder, report
-        self._embedding, self._head = embedding, head
-        self._features, self._held_out = features, held_out
+        self.learner, self.plan, self.folder, self.report, self._show = learner, plan, folder, report, show
+        self._held_out = held_out
         self.progress = Progress()
-        self._optimiser = Muon(layer, layer.parts())
+        self._optimiser = Muon(learner, learner.parts())
         self._batches = Batches(features, plan)
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -175,49 +202,47 @@ class Training:
         if not path.exists():
             return False
         state = torch.load(path, weights_only=True)
-        self.layer.load_state_dict(state["layer"])
+        self.learner.load_state_dict(state["layer"])
         self._optimiser.load_state_dict(state["optimiser"])
         self.progress = Progress(**state["progress"])
         return True
 
     def run(self) -> Progress:
         """Train until the budget is used up."""
-        progress, saved = self.progress, time.monotonic()
-        before, shown = time.monotonic(), 0
+        progress, saved, watch = self.progress, time.monotonic(), Stopwatch()
         while (used := progress.used(self.plan)) < 1:
-            self._step()
-            now = time.monotonic()
-            progress.seconds, before = progress.seconds + now - before, now
-            if progress.step % 20 == 0 and progress.step != shown:
-                shown = progress.step
-                self.report(f"step {progress.step}, {progress.tokens} tokens, {used:.0%} of the budget{self._recent}")
-            if now - saved > 60 * self.plan.every:
+            words = self._step()
+            progress.seconds += watch.lap()
+            if self._show is not None:
+                self._show(used, words)
+            elif progress.step % SAID == 0:
+                self.report(f"step {progress.step}, {progress.tokens} tokens, {used:.0%} of the budget, {words}")
+            if time.monotonic() - saved > 60 * self.plan.every:
                 self.checkpoint("last.pt" if used >= 1 - FALL else "last.pt stable.pt")
-                saved = before = time.monotonic()
+                saved = time.monotonic()
+                watch.start()
         self.checkpoint("last.pt")
         return progress
 
-    def _step(self) -> None:
-        batch = self._batches.next(self.progress.step)
-        with autocast(self._embedding):
-            loss, figures = unroll(self.layer, self._embedding, self._head, batch, POSITIONS)
+    def _step(self) -> str:
+        learner = self.learner
+        batch = self._batches.next(self.progress.step).to(learner.embedding.device)
+        with autocast(learner.embedding):
+            loss, figures = learner.judged(batch, learner.positions)
         loss.backward()
-        nn.utils.clip_grad_norm_(self.layer.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
         self._optimiser.step(rate_at(self.plan, self.progress))
         self.progress.step += 1
         self.progress.tokens += batch.tokens
-        overlap = " ".join(f"{value:.3f}" for value in figures.overlap)
-        self._recent = f", loss {float(loss.detach()):.3f}, overlap {overlap}"
-
-    _recent = ""
+        return f"loss {float(loss.detach()):.3f}, overlap {in_words(figures.overlap)}"
 
     def checkpoint(self, names: str) -> None:
         """Measure on the held-out chats, write the checkpoint, and report."""
         progress = self.progress
-        figures = measure(self.layer, self._embedding, self._head, self._held_out, POSITIONS + 1)
+        figures = measure(self.learner, self._held_out)
         progress.curve.append({"tokens": progress.tokens, "seconds": round(progress.seconds), **asdict(figures)})
         state = {
-            "layer": self.layer.state_dict(),
+            "layer": self.learner.state_dict(),
             "optimiser": self._optimiser.state_dict(),
             "progress": asdict(progress),
         }
@@ -225,11 +250,15 @@ class Training:
             write(self.folder / name, lambda path: torch.save(state, path))
         text = json.dumps(progress.curve, indent=1)
         write(self.folder / "curve.json", lambda path: path.write_text(text, encoding="utf-8"))
-        overlap, agreement = (" ".join(f"{v:.3f}" for v in values) for values in (figures.overlap, figures.agreement))
         self.report(
-            f"checkpoint: {progress.tokens} tokens, {progress.seconds / 60:.1f} min, held-out overlap {overlap}, "
-            f"greedy agreement {agreement}, {progress.tokens / max(progress.seconds, 1):.0f} tokens/s"
+            f"checkpoint: {progress.tokens} tokens, {progress.seconds / 60:.1f} min, held-out overlap "
+            f"{in_words(figures.overlap)}, greedy agreement {in_words(figures.agreement)}, "
+            f"{progress.tokens / max(progress.seconds, 1):.0f} tokens/s"
         )
+
+
+def in_words(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.3f}" for value in values)
 
 
 def write(path: Path, how: Callable[[Path], object]) -> None:

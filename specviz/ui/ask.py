@@ -52,13 +52,8 @@ def create_ask(presets: list[dict[str, Any]]) -> Ask:
     return Ask(prompt, run, stop, race, chips, note)
 
 
-def wire_ask(demo: gr.Blocks, ask: Ask, presets: list[dict[str, Any]], controls: Controls) -> None:
-    """What happens in the browser alone: the prompt outlives a reload of the page, and a preset fills the prompt,
-    draft type, gamma and temperature."""
-    keep = "text => { sessionStorage.setItem('specviz-prompt', text); }"
-    ask.prompt.change(None, ask.prompt, None, js=keep, **QUIET)
-    restore = "text => sessionStorage.getItem('specviz-prompt') ?? text"
-    demo.load(None, ask.prompt, ask.prompt, js=restore, **QUIET)
+def wire_ask(ask: Ask, presets: list[dict[str, Any]], controls: Controls) -> None:
+    """What happens in the browser alone: a preset fills the prompt, draft type, gamma and temperature."""
     filled = [controls.draft, controls.gamma, controls.temperature]
     for chip, preset in zip(ask.chips, presets, strict=True):
         row = json.dumps([preset[name] for name in ("prompt", "note", "draft", "gamma", "temperature")])

@@ -17,17 +17,23 @@ from typing import Any
 import gradio as gr
 import plotly
 
-from specviz.ui import plots, recorded
+from specviz.ui import recorded
 from specviz.ui.ask import Ask, create_ask, wire_ask
+from specviz.ui.bench import create_bench, wire_bench
 from specviz.ui.components import SCRIPTS, STATIC, RaceView, RunView, StatusView
-from specviz.ui.controls import Controls, create_controls, values
-from specviz.ui.jobs import FREE, JOB, Buttons, Event, buttons_after, stream
+from specviz.ui.controls import Controls, also_choices, create_controls, race_options, values
+from specviz.ui.explore import create_explore
+from specviz.ui.explore_plots import with_curves
+from specviz.ui.figures import RunFigures
+from specviz.ui.files import open_file, replay_shell
+from specviz.ui.jobs import FREE, JOB, Buttons, buttons_after, stream
 from specviz.ui.pages import Pages
 from specviz.ui.proof import create_proof, wire_proof
+from specviz.ui.share import create_share, wire_share
 from specviz.ui.theme import THEME
 
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-STYLES = ("page", "tokens", "panes", "proof", "gradio")
+STYLES = ("page", "tokens", "panes", "timeline", "scope", "race", "explore", "proof", "bench", "gradio")
 QUEUE_SIZE = 32
 TICK_S = 0.5
 
@@ -42,19 +48,26 @@ def build(host: Any) -> gr.Blocks:
         with gr.Row(elem_classes="sv-page"):
             with gr.Column(elem_classes="sv-ask"):
                 ask = create_ask(presets)
+                create_share()
             with gr.Column(elem_classes="sv-knobs"):
                 controls = create_controls()
             with gr.Column(elem_classes="sv-stage"):
-                run_view = RunView(recorded.run_feed(), elem_id="sv-run-view")
+                run_view = RunView(
+                    recorded.run_feed(), elem_id="sv-run-view", server_functions=[open_file, replay_shell]
+                )
                 race_view = RaceView(recorded.race_feed(), elem_id="sv-race-view")
+                create_explore()
+                bench = create_bench()
                 proof = create_proof()
         timer = gr.Timer(TICK_S)
         refresh = _wire_status(demo, timer, host, status, controls)
-        buttons = Buttons(ask.run, ask.race, proof.prove, ask.stop)
-        wire_ask(demo, ask, presets, controls)
+        buttons = Buttons(ask.run, ask.race, proof.prove, bench.measure, ask.stop)
+        wire_ask(ask, presets, controls)
+        wire_share(demo, ask, controls)
         _wire_jobs(pages, ask, controls, buttons, run_view, race_view, refresh)
         _wire_live(demo, pages, ask, controls)
         wire_proof(pages, proof, buttons)
+        wire_bench(pages, bench, ask.prompt, controls.dtype, buttons)
     return demo
 
 
@@ -71,14 +84,15 @@ def _wire_status(demo: gr.Blocks, timer: gr.Timer, host: Any, view: StatusView, 
     def tick() -> list[Any]:
         status = host.status()
         if status.state == "loading":
-            return [_status_json(status), gr.skip(), gr.skip(), gr.skip()]
+            return [_status_json(status), gr.skip(), gr.skip(), gr.skip(), gr.skip()]
         if status.state == "failed":
-            return [_status_json(status), gr.skip(), gr.skip(), gr.Timer(active=False)]
+            return [_status_json(status), gr.skip(), gr.skip(), gr.skip(), gr.Timer(active=False)]
         reasons = gr.update(reasons=json.dumps(status.drafts))
         choices = list(dict.fromkeys(["auto", *status.dtypes]))
-        return [_status_json(status), reasons, gr.update(choices=choices), gr.Timer(active=False)]
+        also = gr.update(choices=also_choices(status.drafts))
+        return [_status_json(status), reasons, also, gr.update(choices=choices), gr.Timer(active=False)]
 
-    outputs = [view, controls.draft, controls.dtype, timer]
+    outputs = [view, controls.draft, controls.also, controls.dtype, timer]
     event = {"fn": tick, "outputs": outputs, **FREE}
     timer.tick(**event)
     demo.load(**event)
@@ -96,19 +110,25 @@ def _wire_jobs(
 ) -> None:
     """Run and Race."""
     inputs = [ask.prompt, *controls.inputs]
+    # The browser fills it in as it sends a run: how many choices of draft the run's settings know of.
+    picks = gr.Number(0, visible=False)
 
     def run(request: gr.Request, prompt: str, *given: Any) -> Iterator[list[Any]]:
-        settings, dtype, _ = values(given)
-        yield from stream(pages, request, lambda session: session.run(prompt, dtype=dtype, **settings), _with_figure)
+        settings, dtype, _ = values(given[:-1])
+        page = pages.of(request.session_hash)
+        begin = lambda _: page.begin_run(int(given[-1]), prompt, dtype=dtype, **settings)  # noqa: E731
+        yield from stream(pages, request, begin, RunFigures())
 
     def race(request: gr.Request, prompt: str, *given: Any) -> Iterator[list[Any]]:
-        settings, dtype, rounds = values(given)
-        yield from stream(pages, request, lambda session: session.race(prompt, dtype=dtype, rounds=rounds, **settings))
+        settings, dtype, chosen = values(given)
+        options = race_options(settings, chosen)
+        yield from stream(pages, request, lambda session: session.race(prompt, dtype=dtype, **options), with_curves)
 
     after = {"fn": buttons_after(pages), "outputs": buttons.all, **FREE}
-    gr.on([ask.run.click, ask.prompt.submit], run, inputs, [run_view, *buttons.all], **JOB).then(**after).then(
-        **refresh
-    )
+    count = "(...given) => [...given.slice(0, -1), window.specviz.picks]"
+    gr.on([ask.run.click, ask.prompt.submit], run, [*inputs, picks], [run_view, *buttons.all], js=count, **JOB).then(
+        **after
+    ).then(**refresh)
     ask.race.click(race, inputs, [race_view, *buttons.all], **JOB).then(**after).then(**refresh)
 
 
@@ -121,20 +141,13 @@ def _wire_live(demo: gr.Blocks, pages: Pages, ask: Ask, controls: Controls) -> N
     def close(request: gr.Request) -> None:
         pages.close(request.session_hash)
 
-    def swap(request: gr.Request, draft: str) -> None:
-        pages.of(request.session_hash).session.swap(draft)
+    def swap(request: gr.Request, event: gr.EventData) -> None:
+        pages.of(request.session_hash).swap(event.number, event.value)
 
     ask.stop.click(stop, **FREE)
     demo.unload(close)
     # `pick` is what a person chose; a preset that fills the picker is for the next run.
-    controls.draft.pick(swap, controls.draft, None, trigger_mode="multiple", **FREE)
-
-
-def _with_figure(event: Event) -> list[Event]:
-    """The end of a run brings its chart along."""
-    if event["type"] != "end":
-        return [event]
-    return [event, plots.event("position", plots.acceptance_by_position(event["summary"]))]
+    controls.draft.pick(swap, None, None, trigger_mode="multiple", **FREE)
 
 
 def _head() -> str:

@@ -11,9 +11,10 @@ from typing import Any
 
 import gradio as gr
 
+from specviz.lab.race.entrants import DRAFTS_MAX
 from specviz.settings import CANDIDATES_MAX, CANDIDATES_MIN, GAMMA_MAX, GAMMA_MIN, Settings
 from specviz.ui.components import Fold, Picker
-from specviz.ui.words import NEEDS, draft_words, rule_words
+from specviz.ui.words import DRAFT_WORDS, NEEDS, draft_words, rule_words
 
 MAX_NEW_TOKENS = 512
 ROUNDS = 3
@@ -42,19 +43,29 @@ class Controls:
     chat: gr.Checkbox
     dtype: gr.Dropdown
     rounds: gr.Slider
+    also: gr.Dropdown
 
     @property
     def inputs(self) -> list[gr.components.Component]:
         return list(vars(self).values())
 
 
-def values(given: tuple[Any, ...]) -> tuple[dict[str, Any], str, int]:
-    """(settings, dtype, rounds) from the components' values in the order of `Controls.inputs`."""
+def values(given: tuple[Any, ...]) -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """(settings, dtype, {rounds, also} of a race) from the components' values in the order of `Controls.inputs`."""
     named = dict(zip(Controls.__dataclass_fields__, given, strict=True))
-    dtype, rounds = named.pop("dtype") or "auto", named.pop("rounds")
+    dtype, race = named.pop("dtype") or "auto", {name: named.pop(name) for name in ("rounds", "also")}
     # Ticked means "where the tokenizer has a template", which is what None says.
     named["chat"] = None if named["chat"] else False
-    return named, dtype, rounds
+    return named, dtype, race
+
+
+def race_options(settings: dict[str, Any], race: dict[str, Any]) -> dict[str, Any]:
+    """What `values` gives, as options of a race: the chosen draft and those that race along."""
+    own = {name: value for name, value in settings.items() if name != "draft"}
+    drafts = list(dict.fromkeys([settings["draft"], *(race["also"] or ())]))
+    # Plain decoding has a lane of its own, unless there is nothing else.
+    drafting = [draft for draft in drafts if draft != "none"] or drafts
+    return {**own, "rounds": race["rounds"], "drafts": drafting}
 
 
 def create_controls() -> Controls:
@@ -62,7 +73,7 @@ def create_controls() -> Controls:
     default = Settings()
     Fold()
     with gr.Column(elem_classes="sv-knobs-body"):
-        found = _create_drafting(default) | _create_sampling(default)
+        found = _create_drafting(default) | _create_also() | _create_sampling(default)
         with gr.Accordion("More settings", open=False, elem_id="sv-more"):
             found |= _create_more(default)
     return Controls(**{name: found[name] for name in Controls.__dataclass_fields__})
@@ -99,6 +110,30 @@ def _create_drafting(default: Settings) -> dict[str, Any]:
         elem_id="sv-adaptive",
     )
     return {"draft": draft, "candidates": candidates, "verify": verify, "gamma": gamma, "adaptive": adaptive}
+
+
+def also_choices(reasons: dict[str, str | None]) -> list[tuple[str, str]]:
+    """Draft types that can be used, with their names."""
+    return [
+        (title, kind)
+        for rows in DRAFT_WORDS.values()
+        for kind, title, _ in rows
+        if kind != "none" and not reasons.get(kind)
+    ]
+
+
+def _create_also() -> dict[str, Any]:
+    """Further lanes of a race."""
+    also = gr.Dropdown(
+        also_choices(WAITING),
+        value=[],
+        multiselect=True,
+        max_choices=DRAFTS_MAX - 1,
+        label="Also race against",
+        info=f"up to {DRAFTS_MAX - 1} more drafts, a lane each",
+        elem_id="sv-also",
+    )
+    return {"also": also}
 
 
 def _create_sampling(default: Settings) -> dict[str, Any]:

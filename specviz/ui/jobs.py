@@ -1,10 +1,11 @@
-"""A job of a page (run, race or proof) as updates of its components: one at a time, ended by Stop or by leaving.
+"""A job of a page (run, race, ...) as updates of its components: one at a time, ended by Stop or by leaving.
 
 Held by tests/browser/test_page.py::test_stop_and_restart.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -29,11 +30,16 @@ class Buttons:
     run: gr.Button
     race: gr.Button
     prove: gr.Button
+    bench: gr.Button
     stop: gr.Button
 
     @property
     def all(self) -> list[gr.Button]:
-        return [self.run, self.race, self.prove, self.stop]
+        return [self.run, self.race, self.prove, self.bench, self.stop]
+
+
+#: How many `Buttons` there are; the last one stops.
+BUTTONS = len(dataclasses.fields(Buttons))
 
 
 def as_alone(event: Event) -> list[Event]:
@@ -59,7 +65,7 @@ def stream(
     try:
         yield [feed.text, *_states(busy=True)]
         for batch in page.batches(number, start(page.session)):
-            yield [feed.add(*(line for event in batch for line in extend(event))), *[gr.skip()] * 4]
+            yield [feed.add(*(line for event in batch for line in extend(event))), *[gr.skip()] * BUTTONS]
     finally:
         page.ended(number)
 
@@ -74,4 +80,4 @@ def buttons_after(pages: Pages) -> Callable[[gr.Request], list[Any]]:
 
 
 def _states(busy: bool) -> list[Any]:
-    return [*[gr.update(interactive=not busy)] * 3, gr.update(interactive=busy)]
+    return [*[gr.update(interactive=not busy)] * (BUTTONS - 1), gr.update(interactive=busy)]

@@ -18,6 +18,8 @@ class Page:
         self.session = session
         self.number = 0
         self.stopped = 0
+        self._swap = (0, "")
+        self._lock = threading.Lock()
         self._going: set[int] = set()
 
     def next_number(self) -> int:
@@ -33,6 +35,29 @@ class Page:
     def busy(self) -> bool:
         """Whether a job is going on; one that another has just taken over from is not the last word."""
         return bool(self._going)
+
+    def begin_run(self, picks: int, prompt: str, **settings: Any) -> Iterator[list[dict[str, Any]]]:
+        """`Session.run`, with the change of draft that overtook it on its way, if there was one.
+
+        Args:
+            picks: how many choices had been made on the page when the run was sent.
+        """
+        with self._lock:
+            batches = self.session.run(prompt, **settings)
+            number, draft = self._swap
+            if number > picks:
+                self.session.swap(draft)
+            return batches
+
+    def swap(self, number: int, draft: str) -> None:
+        """Another draft type for the run in progress or on its way here; `number` counts the choices made on the page.
+
+        Requests of one page are answered side by side, so an older choice may come after a newer one: it is ignored.
+        """
+        with self._lock:
+            if number > self._swap[0]:
+                self._swap = number, draft
+                self.session.swap(draft)
 
     def stop(self) -> None:
         """Ends the run in progress; instant and thread-safe."""

@@ -14,7 +14,9 @@ from typing import Any
 from specviz import trace
 from specviz.lab.race import Race
 from specviz.ui import plots
+from specviz.ui.explore_plots import with_curves
 from specviz.ui.feed import Feed, run_events
+from specviz.ui.figures import run_figures
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
@@ -34,7 +36,7 @@ def run_feed(path: Path = ASSETS / "recorded" / "run.json") -> str:
         log.warning("The recorded run %s is left out: %s", path, error)
         return feed.text
     feed.add(*run_events(run))
-    return feed.add(plots.event("position", plots.acceptance_by_position(run["summary"])))
+    return feed.add(*run_figures(run["summary"], run["steps"]))
 
 
 def race_feed(path: Path = ASSETS / "recorded" / "race.json") -> str:
@@ -48,7 +50,7 @@ def race_feed(path: Path = ASSETS / "recorded" / "race.json") -> str:
     except ValueError as error:
         log.warning("The recorded race %s is left out: %s", path, error)
         return feed.text
-    return feed.add({"type": "race", "race": race.to_dict()})
+    return feed.add(*with_curves({"type": "race", "race": race.to_dict()}))
 
 
 def prompts(path: Path = ASSETS / "prompts.json") -> list[dict[str, Any]]:

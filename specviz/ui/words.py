@@ -27,7 +27,11 @@ DRAFT_WORDS = {
         ),
     ),
     "Models": (
-        ("model", "Draft model", "is a smaller language model that shares the target's tokenizer."),
+        (
+            "model",
+            "Draft model",
+            "is a smaller language model with the target's tokenizer, or a few layers distilled from the target.",
+        ),
         (
             "eagle",
             "Trained head",
@@ -39,6 +43,16 @@ DRAFT_WORDS = {
             "lets the same layer propose its likeliest tokens side by side, as a tree that grows where it is surest.",
         ),
         (
+            "medusa",
+            "Medusa",
+            "guesses several positions at once: one small head for each on the target's last hidden state, as a tree.",
+        ),
+        (
+            "feedforward",
+            "Feed-forward",
+            "sees nothing but the last four tokens, through one small network: the cheapest draft that learned.",
+        ),
+        (
             "layer_skip",
             "Layer skipping",
             "lets the target's first layers draft: no second model or cache. Layers not trained for it agree little.",
@@ -46,8 +60,8 @@ DRAFT_WORDS = {
         (
             "hybrid",
             "Hybrid",
-            f"copies where the last {TRUSTED_MATCH} tokens or more stood in the text before; else the draft model "
-            "drafts, or the target's first layers.",
+            f"copies where the last {TRUSTED_MATCH} tokens or more stood in the text before; else the trained head or "
+            "the draft model drafts.",
         ),
     ),
     "Trees": (

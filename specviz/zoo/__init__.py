@@ -2,7 +2,7 @@
 
 from specviz.zoo.cache import Progress, cache_dir
 from specviz.zoo.hardware import choose_device, choose_dtype, choose_precision
-from specviz.zoo.loader import LoadedModel, LoadedPair, load_pair, locate, prepare
+from specviz.zoo.loader import LoadedModel, LoadedPair, folders, load_pair, locate, prepare
 from specviz.zoo.pairs import DEFAULT_PAIR, PAIRS, Pair
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "choose_device",
     "choose_dtype",
     "choose_precision",
+    "folders",
     "load_pair",
     "locate",
     "prepare",

@@ -80,31 +80,36 @@ def test_run_matches_the_run(open_page, shot):
 
 
 def test_card(open_page, shot):
-    """Hover shows, click pins, Escape closes, arrow keys move; the sentence holds the token's own numbers."""
+    """Hover and focus show why; the card steps aside for the microscope, which a click opens."""
     page = open_page()
     set_slider(page, "sv-temperature", 1)
     capture_feed(page)
     run(page, length=64)
     steps = [line["step"] for line in page.evaluate("window.lines") if line["type"] == "step"]
     node = page.locator(".sv-run .sv-stream .sv-rejected").first
-    step, index = int(node.get_attribute("data-step")), int(node.get_attribute("data-token"))
-    token = steps[step]["tokens"][index]
-    card = page.locator(".sv-card")
+    token = steps[int(node.get_attribute("data-step"))]["tokens"][int(node.get_attribute("data-token"))]
+    card, scope = page.locator(".sv-card"), page.locator(".sv-scope")
     assert card.is_hidden()
     node.hover()
     card.wait_for(state="visible")
     assert "was above p/q" in card.locator(".sv-why").inner_text()
     assert token["u"] >= token["accept_prob"]
-    assert "replaced by" in card.inner_text()
-    assert str(token["id"]) in card.inner_text()
     shot(page)
     node.click()
+    assert card.is_hidden()
     page.mouse.move(5, 5)
-    assert card.is_visible()
-    before = card.inner_text()
+    assert "was above p/q" in scope.locator(".sv-why").inner_text()
+    assert "replaced by" in scope.inner_text()
+    assert str(token["id"]) in scope.inner_text()
+    before = scope.inner_text()
     page.keyboard.press("ArrowRight")
-    assert card.inner_text() != before
-    assert "resampled" in card.inner_text()
+    assert scope.inner_text() != before
+    assert "resampled" in scope.inner_text()
+    assert card.is_hidden()
+    page.keyboard.press("Escape")
+    assert scope.is_hidden()
+    page.keyboard.press("ArrowLeft")
+    assert "was above p/q" in card.locator(".sv-why").inner_text()
     page.keyboard.press("Escape")
     assert card.is_hidden()
 
@@ -159,67 +164,6 @@ def test_bad_input_is_one_sentence_and_loses_nothing(open_page, shot):
     assert page.locator(".sv-run .sv-stream").inner_text() == drawn
     page.wait_for_selector("#sv-run-button:not([disabled])")
     shot(page)
-
-
-def test_race(open_page, shot):
-    page = open_page(motion="no-preference")
-    page.fill("#sv-prompt textarea", "The target checks what the draft proposes")
-    set_slider(page, "sv-length", 32)
-    capture_feed(page)
-    page.click("#sv-race-button")
-    page.wait_for_selector(".sv-race[data-state=running]")
-    shot(page, "running", full=False)
-    page.wait_for_selector(".sv-race[data-state=done]", timeout=60_000)
-    race = next(line["race"] for line in page.evaluate("window.lines") if line["type"] == "race")
-    assert page.locator(".sv-race [data-part=verdict]").inner_text() == race["verdict"]
-    assert page.locator(".sv-race [data-part=speedup]").inner_text() == f"{race['speedup']['median']:.2f}×"
-    assert "same text" in page.locator(".sv-race .sv-verdict-text").inner_text()
-    button, scrub = page.locator(".sv-race .sv-play"), page.locator(".sv-race .sv-scrub")
-    scrub.evaluate("bar => { bar.value = 0; bar.dispatchEvent(new Event('input')); }")
-    page.wait_for_function("document.querySelectorAll('.sv-lane .sv-tok').length === 0")
-    page.locator(".sv-race .sv-speed").select_option("4")
-    button.click()
-    page.wait_for_function("document.querySelectorAll('.sv-lane.sv-done').length === 2")
-    page.wait_for_function("document.querySelector('[data-part=photo]').textContent.includes('Photo finish')")
-    texts = [
-        "".join(
-            page.locator(
-                f".sv-lane-{lane} .sv-tok:not(.sv-rejected):not(.sv-discarded):not(.sv-trimmed)"
-            ).all_text_contents()
-        )
-        for lane in (0, 1)
-    ]
-    assert texts == [lane["runs"][0]["output"]["text"] for lane in race["lanes"]]
-    assert texts[0] == texts[1]
-    shot(page)
-
-
-def test_race_shows_its_verdict_as_text(open_page):
-    """Drawn from a changed copy of the recorded race, through the view's own feed."""
-    page = open_page()
-    race = json.loads((ROOT / "assets" / "recorded" / "race.json").read_text())
-    race |= {"same_output": None, "verdict": "Speculation <b>loses</b> at ${1+1}."}
-    page.evaluate(
-        """race => { const host = document.createElement('div');
-        host.innerHTML = document.querySelector('#sv-race-view .sv-race').outerHTML; document.body.append(host);
-        host.querySelectorAll('[data-part=transport], [data-part=lanes]').forEach(node => node.replaceChildren());
-        const lines = [{type: 'page', number: 1, recorded: true}, {type: 'race', race}];
-        const value = lines.map(line => JSON.stringify(line) + String.fromCharCode(10)).join('');
-        window.specviz.mountRace(host, {value}, () => {}); host.id = 'copy'; }""",
-        race,
-    )
-    assert "their distribution is the same" in page.locator("#copy [data-part=same]").inner_text()
-    assert page.locator("#copy [data-part=verdict]").inner_text() == race["verdict"]
-
-
-def test_race_stops(open_page):
-    page = open_page()
-    set_slider(page, "sv-length", 512)
-    page.click("#sv-race-button")
-    page.wait_for_selector(".sv-race[data-state=running]")
-    page.click("#sv-stop-button")
-    page.wait_for_selector(".sv-race[data-state=stopped]")
-    page.wait_for_selector("#sv-race-button:not([disabled])")
 
 
 @pytest.mark.parametrize("prompt", [HOSTILE, "A" * 1500], ids=["markup", "long"])
@@ -364,12 +308,12 @@ def test_phone(open_page, shot, dark):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.click(".sv-fold")
     page.locator(".sv-run .sv-stream .sv-tok:visible").first.tap()
-    card = page.locator(".sv-card")
-    card.wait_for(state="visible")
-    box = card.bounding_box()
+    scope = page.locator(".sv-scope")
+    scope.wait_for(state="visible")
+    box = scope.bounding_box()
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= PHONE[0]
-    shot(page, "card", full=False)
+    shot(page, "scope", full=False)
     page.keyboard.press("Escape")
     page.wait_for_timeout(600)
     shot(page)

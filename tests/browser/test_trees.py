@@ -71,7 +71,7 @@ def test_a_tree_is_drawn_as_it_was_walked(open_page, shot, draft, rule):
     shot(page)
 
 
-def test_the_card_of_a_sibling_says_where_it_stands(open_page, shot):
+def test_the_microscope_of_a_sibling_says_where_it_stands(open_page, shot):
     page = open_page()
     capture_feed(page)
     choose(page, draft="tree")
@@ -88,10 +88,10 @@ def test_the_card_of_a_sibling_says_where_it_stands(open_page, shot):
         > 0
     )
     page.locator(f".sv-stream [data-step='{number}'][data-token='{index}']").click()
-    card = page.locator(".sv-card")
+    scope = page.locator(".sv-scope")
     depth = token["position"] - steps[number]["tokens"][0]["position"] + 1
-    assert f"child {siblings.index(token) + 1} of {len(siblings)} at depth {depth}" in card.inner_text()
-    assert "against what they left of p" in card.locator(".sv-why").inner_text()
+    assert f"child {siblings.index(token) + 1} of {len(siblings)} at depth {depth}" in scope.inner_text()
+    assert "against what they left of p" in scope.locator(".sv-why").inner_text()
     shot(page)
 
 

@@ -27,6 +27,8 @@ CASES = [
     ("eagle", "block", 6_000, {}),
     ("eagle", "coupled", 6_000, {}),
     ("eagle-tree", "rejection", 6_000, {}),
+    ("medusa", "rejection", 6_000, {}),
+    ("feedforward", "rejection", 6_000, {"top_k": 0}),
     ("tree", "rejection", 10_000, {}),
     ("tree-dynamic", "rejection", 6_000, {}),
     ("pool", "rejection", 6_000, {"candidates": 3}),

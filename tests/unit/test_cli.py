@@ -58,6 +58,8 @@ def specviz(monkeypatch, capsys):
         (["run"], "PROMPT"),
         (["race", "hi", "--rounds", "0"], "0"),
         (["race", "hi", "--draft", "none"], "needs a draft"),
+        (["race", "hi", "--draft", "ngram:temperature=1"], "temperature"),
+        (["race", "hi", "--draft", "ngram", "--draft", "ngram"], "Two lanes are the same"),
         (["info", "--pair", "nope"], "'nope'"),
         (["fetch", "--pair", "nope"], "'nope'"),
     ],
@@ -122,6 +124,16 @@ def test_race_writes_the_race_contract(specviz, folder):
     assert code == 0
     assert Race.from_dict(data).rounds == 2
     assert data["schema"] == "specviz.race/1"
+
+
+def test_a_race_of_several_drafts_says_how_each_did_and_why(specviz, folder):
+    drafts = ["--draft", "ngram", "--draft", "ngram-smoothed:gamma=2"]
+    code, out, _ = specviz("race", "hi", "--target", folder, "--max-new-tokens", 9, "--rounds", 1, *drafts)
+    assert code == 0
+    assert "smoothed n-gram drafting (gamma 2)" in out
+    assert "predicted" in out
+    assert out.count("times the speed of plain decoding") >= 2
+    assert "too few to call a winner" in out
 
 
 def test_info_names_device_precision_and_pairs(specviz):

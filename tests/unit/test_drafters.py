@@ -187,12 +187,13 @@ def test_a_drafter_says_what_it_is_and_how_wide_it_gets(draft):
     assert (drafter.name is None) == (draft == "none")
     weights = {
         "model": engine.draft_model.params,
-        "eagle": engine.head.params,
+        **{kind: head.params for kind, head in engine.heads.items()},
         "layer_skip": engine.target.exit(1).params,
     }
-    model = {"hybrid": "model", "tree": "model", "tree-dynamic": "model", "pool": "model", "eagle-tree": "eagle"}
+    model = {"hybrid": "model", "tree": "model", "tree-dynamic": "model", "eagle-tree": "eagle"}
     model = model.get(draft, draft)
-    assert drafter.params == weights.get(model, 0)
+    pooled = weights["model"] + weights["eagle"]
+    assert drafter.params == (pooled if draft == "pool" else weights.get(model, 0))
     run = engine.generate([5, 6, 7, 5, 6], draft=draft, gamma=5, candidates=3, temperature=1.0, max_new_tokens=20)
     assert all(step.gamma <= drafter.width(5) for step in run.steps)
     assert max(step.gamma for step in run.steps) > (0 if draft != "none" else -1)
@@ -202,9 +203,16 @@ def test_a_drafter_says_what_it_is_and_how_wide_it_gets(draft):
 def test_a_pool_is_the_drafters_there_are_one_more_for_each_candidate():
     names = {n: [m.type for m in tiny_engine(draft_seed=1).drafter("pool", Settings.of(candidates=n)).members]
              for n in range(1, 5)}  # fmt: skip
-    assert names[4] == ["ngram", "model", "ngram-smoothed", "model"]
+    assert names[4] == ["ngram", "model", "eagle", "ngram-smoothed"]
     assert all(names[n] == names[4][:n] for n in names)
     alone = [m.type for m in tiny_engine().drafter("pool", Settings.of(candidates=4)).members]
-    assert alone == ["ngram", "ngram-smoothed", "layer_skip", "ngram-smoothed"]
-    flat = [m.type for m in tiny_engine(layers=1).drafter("pool", Settings.of(candidates=4)).members]
-    assert flat == ["ngram", "ngram-smoothed", "ngram-smoothed", "ngram-smoothed"]
+    assert alone == ["ngram", "eagle", "ngram-smoothed", "layer_skip"]
+    flat = tiny_engine(layers=1)
+    for engine, without, expected in (
+        (tiny_engine(), ("eagle",), ["ngram", "ngram-smoothed", "layer_skip", "ngram-smoothed"]),
+        (tiny_engine(draft_seed=1), ("eagle",), ["ngram", "model", "ngram-smoothed", "model"]),
+        (flat, (), ["ngram", "eagle", "ngram-smoothed", "ngram-smoothed"]),
+    ):
+        for kind in without:
+            engine.use_head(kind, "It was eaten.")
+        assert [m.type for m in engine.drafter("pool", Settings.of(candidates=4)).members] == expected

@@ -7,23 +7,25 @@ import torch
 import torch.nn.functional as F
 
 from specviz.drafters import Ask, EagleDrafter, EagleModel, EagleTree, Start
-from specviz.drafters.eagle import HeadCache, find_eagle
-from specviz.drafters.head import HeadShape, describe_target, load_head, save_head
+from specviz.drafters.eagle import HeadCache
+from specviz.drafters.head import describe_target, load_head, save_head
+from specviz.drafters.heads import find_heads
 from specviz.drafters.protocol import drive
+from specviz.drafters.shapes import EagleShape
 from specviz.engine.cache import ROOT, Pass
 from specviz.engine.engine import Engine
 from specviz.engine.model import LanguageModel
 from specviz.engine.noise import UniformNoise
 from specviz.engine.sampling import Warp
 from specviz.errors import ModelError, SettingsError
-from specviz.lab.table import random_head
+from specviz.lab.table import random_heads
 from specviz.settings import Settings
 from specviz.train.eagle import EagleLayer
 from tests.conftest import tiny_engine
 from tests.tiny import VOCAB_SIZE, tiny_model, tiny_tokenizer
 from tests.unit.checks import check_counts
 
-SHAPE = HeadShape(32, 4, 2, 8, 48, (1, 2))
+SHAPE = EagleShape(32, 4, 2, 8, 48, (1, 2))
 IDS = [5, 7, 9, 30, 41, 12, 60, 33]
 VOCABULARY = torch.arange(0, 300, 3)
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -31,10 +33,10 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 def made(**options) -> tuple[LanguageModel, EagleLayer, EagleModel]:
     torch.manual_seed(0)
-    layer = EagleLayer(SHAPE).requires_grad_(False)
+    target = LanguageModel(tiny_model("llama", **options), "tiny", VOCAB_SIZE)
+    layer = EagleLayer(SHAPE, target.embedding, target.head_rows(VOCABULARY)).requires_grad_(False)
     for weight in (layer.out, layer.down):
         weight.normal_(std=0.3)
-    target = LanguageModel(tiny_model("llama", **options), "tiny", VOCAB_SIZE)
     target.clear(60)
     return target, layer, EagleModel(target, layer.state_dict(), SHAPE, VOCABULARY)
 
@@ -48,7 +50,7 @@ def trained(target: LanguageModel, layer: EagleLayer, features: torch.Tensor, pa
         tokens = torch.tensor([[*ids, *[0] * 9][position + 1 : position + 1 + length]])
         embedded = F.rms_norm(F.embedding(tokens, target.embedding), (32,), eps=SHAPE.eps)
         state = layer(embedded, state, position, keys, values, mask)
-    return F.linear(layer.normed(state)[0, -1], target.head_rows(VOCABULARY))
+    return F.linear(layer.final(state)[0, -1], target.head_rows(VOCABULARY))
 
 
 @torch.inference_mode()
@@ -199,10 +201,16 @@ def test_low_confidence_stops_the_draft_and_is_noted():
 
 
 def test_without_a_head_the_reason_is_the_sentence():
-    engine = Engine(LanguageModel(tiny_model("llama"), "llama", VOCAB_SIZE), tiny_tokenizer(), head="It was eaten.")
+    engine = Engine(
+        LanguageModel(tiny_model("llama"), "llama", VOCAB_SIZE), tiny_tokenizer(), heads={"eagle": "It was eaten."}
+    )
     assert engine.drafts()["eagle"] == engine.drafts()["eagle-tree"] == "It was eaten."
     with pytest.raises(SettingsError, match="It was eaten"):
         engine.stream("hi", draft="eagle")
+
+
+def found_eagle(target: LanguageModel, folder) -> EagleModel | str:
+    return find_heads(target, tiny_tokenizer(), folder)["eagle"]
 
 
 @pytest.fixture
@@ -228,12 +236,12 @@ def test_a_head_is_loaded_as_it_was_saved_to_the_precision_of_int8(card):
 
 def test_a_head_that_fits_is_found_and_one_for_other_weights_warns(card):
     target, _, _ = made()
-    found = find_eagle(target, tiny_tokenizer(), card.parent)
+    found = found_eagle(target, card.parent)
     assert (found.name, found.warning) == ("tiny head", None)
     other, _, _ = made(seed=5)
-    found = find_eagle(other, tiny_tokenizer(), card.parent)
+    found = found_eagle(other, card.parent)
     assert "trained for other weights" in found.warning
-    engine = Engine(other, tiny_tokenizer(), head=found)
+    engine = Engine(other, tiny_tokenizer(), heads={"eagle": found})
     run = engine.generate([5, 6, 7], draft="eagle", gamma=2, max_new_tokens=9, ignore_eos=True)
     assert [("other weights" in (step.note or "")) for step in run.steps] == [True] + [False] * (len(run.steps) - 1)
     assert run.output == engine.generate([5, 6, 7], draft="none", max_new_tokens=9, ignore_eos=True).output
@@ -252,21 +260,21 @@ def test_a_head_that_does_not_fit_is_refused_with_a_sentence(card, change, words
     about = json.loads(card.read_text())
     about["target"] |= change
     card.write_text(json.dumps(about))
-    reason = find_eagle(made()[0], tiny_tokenizer(), card.parent)
+    reason = found_eagle(made()[0], card.parent)
     assert words in reason
     assert reason.startswith("No trained head fits tiny: ")
 
 
 def test_damaged_files_are_sentences_and_never_end_the_program(card, tmp_path):
     target = made()[0]
-    assert "there is none in" in find_eagle(target, tiny_tokenizer(), tmp_path / "nowhere")
+    assert "there is none in" in found_eagle(target, tmp_path / "nowhere")
     weights = card.with_suffix(".safetensors")
     weights.write_bytes(weights.read_bytes()[:-1])
-    assert "is damaged" in find_eagle(target, tiny_tokenizer(), card.parent)
+    assert "is damaged" in found_eagle(target, card.parent)
     weights.unlink()
-    assert "cannot be read" in find_eagle(target, tiny_tokenizer(), card.parent)
+    assert "cannot be read" in found_eagle(target, card.parent)
     card.write_text("{")
-    assert "cannot be read" in find_eagle(target, tiny_tokenizer(), card.parent)
+    assert "cannot be read" in found_eagle(target, card.parent)
     with pytest.raises(ModelError):
         load_head(card)
 
@@ -274,14 +282,14 @@ def test_damaged_files_are_sentences_and_never_end_the_program(card, tmp_path):
 def test_a_target_whose_layers_are_not_found_is_refused(card, monkeypatch):
     target = made()[0]
     monkeypatch.setattr(target, "refuses_taps", lambda: "The layers are not found.")
-    assert find_eagle(target, tiny_tokenizer(), card.parent) == "The layers are not found."
+    assert found_eagle(target, card.parent) == "The layers are not found."
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_precisions_draft_too(dtype):
     target = LanguageModel(tiny_model("llama").to(dtype), "tiny", VOCAB_SIZE)
     try:
-        engine = Engine(target, tiny_tokenizer(), head=random_head(target, 32, (1, 2)))
+        engine = Engine(target, tiny_tokenizer(), heads=random_heads(target, 32, (1, 2)))
         for draft in ("eagle", "eagle-tree"):
             run = engine.generate([5, 6, 7], draft=draft, gamma=3, temperature=1.0, max_new_tokens=10, ignore_eos=True)
             check_counts(run)

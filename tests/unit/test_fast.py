@@ -15,7 +15,7 @@ from specviz.engine.matrices import PRECISIONS, Dense, Int4, Int8, pack
 from specviz.engine.model import LanguageModel
 from specviz.engine.weights import read_weights, refuses_fast
 from specviz.errors import ModelError, SettingsError
-from specviz.lab.table import random_head
+from specviz.lab.table import random_heads
 from specviz.settings import DRAFTS, RULES, TREES
 from specviz.zoo.files import read_fused
 from tests.app import ROOT
@@ -87,7 +87,7 @@ def test_every_draft_type_and_rule_gives_the_ids_of_transformers(architecture, d
     reference = Engine(LanguageModel(tiny_model(architecture), "reference", VOCAB_SIZE), _tokenizer())
     expected = reference.generate(PROMPT, draft="none", max_new_tokens=40, ignore_eos=True).output.token_ids
     target = fast(architecture)
-    engine = Engine(target, _tokenizer(), fast(architecture, seed=1), head=random_head(target, 32, (1, 2)))
+    engine = Engine(target, _tokenizer(), fast(architecture, seed=1), heads=random_heads(target, 32, (1, 2)))
     if reason := engine.drafts()[draft]:
         pytest.xfail(reason)
     for rule in RULES:
@@ -194,6 +194,7 @@ def test_weights_read_from_files_are_those_of_the_model(architecture, shards, tm
     assert (len(list(tmp_path.glob("*.safetensors"))) > 1) == (shards > 1)
     ours, theirs = read_fused(tmp_path, model.config, "float32", "cpu", "tiny"), read_weights(model, "float32")
     assert ours.params == theirs.params == model.num_parameters()
+    assert ours.bytes == 4 * ours.params
     torch.testing.assert_close(ours.embedding, theirs.embedding)
     for matrix in ("qkv", "out", "gate_up", "down"):
         for own, other in zip(ours.blocks, theirs.blocks, strict=True):

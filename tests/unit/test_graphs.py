@@ -12,7 +12,7 @@ from specviz.engine.graphs import ROWS, GraphModel
 from specviz.engine.model import LanguageModel
 from specviz.engine.weights import read_weights
 from specviz.errors import NumericsError, SettingsError
-from specviz.lab.table import random_head
+from specviz.lab.table import random_heads
 from specviz.settings import DRAFTS, RULES, TREES
 from tests.conftest import _tokenizer
 from tests.tiny import VOCAB_SIZE, tiny_folder, tiny_model
@@ -95,7 +95,7 @@ def test_every_draft_type_gives_the_ids_of_transformers(draft):
     reference = Engine(LanguageModel(tiny_model("llama"), "reference", VOCAB_SIZE), _tokenizer())
     expected = reference.generate(PROMPT, draft="none", max_new_tokens=30, ignore_eos=True).output.token_ids
     target = graphed()
-    engine = Engine(target, _tokenizer(), graphed(seed=1), head=random_head(target, 32, (1, 2)))
+    engine = Engine(target, _tokenizer(), graphed(seed=1), heads=random_heads(target, 32, (1, 2)))
     if reason := engine.drafts()[draft]:
         pytest.xfail(reason)
     for rule in RULES:

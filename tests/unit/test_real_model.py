@@ -1,9 +1,13 @@
 """The bundled model, in float32: every draft type writes what plain decoding writes, and traces are whole."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from specviz.trace import Run
+from tests.app import ROOT
 
 pytestmark = pytest.mark.real_model
 
@@ -104,9 +108,33 @@ def test_the_fast_path_writes_what_transformers_writes(real_engine):
     assert (logits[0].argmax(-1) == logits[1].argmax(-1)).float().mean() > 0.9
 
 
+#: What a process needs beside weights and cache, once libraries are imported: tokenizer and heads, what the libraries
+#: allocate at the first pass, scratch memory of a prefill pass, and logits and distributions. README states it.
+BESIDES = 256 * 2**20
+MEMORY = """
+import os, psutil, torch, specviz, specviz.engine.engine, specviz.drafters
+from specviz.zoo.convert import import_libraries
+import_libraries()
+rss = lambda: psutil.Process().memory_info().rss
+before = rss()
+engine = specviz.load(dtype="bfloat16", device="cpu")
+loaded = rss()
+engine.generate(list(range(300, 1800)), draft="eagle", gamma=4, max_new_tokens=40, ignore_eos=True, trace=False)
+print(loaded - before, rss() - before, engine.target.weight_bytes, engine.target.store.bytes)
+"""
+
+
+def test_memory_is_weights_and_cache_and_a_bound_that_is_stated():
+    ran = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, cwd=ROOT, check=True)
+    loaded, run, weights, cache = map(int, ran.stdout.split())
+    assert 2**20 * 60 < cache < 2**20 * 120  # float32 keys and values, and the features that the head reads
+    assert loaded < weights + BESIDES
+    assert run < weights + cache + BESIDES
+
+
 def test_the_trained_head_fits_and_drafts_better_than_nothing(real_engine):
     assert real_engine.drafts()["eagle"] is None
-    assert real_engine.head.warning is None
+    assert real_engine.heads["eagle"].warning is None
     options = {"max_new_tokens": 48, "gamma": 3, "candidates": 3}
     for draft, least in (("eagle", 1.3), ("eagle-tree", 1.5)):
         run = real_engine.generate("Explain how rain is made.", draft=draft, **options)

@@ -60,6 +60,21 @@ def test_a_run_arrives_whole(host):
     assert len(run.steps) == run.summary.steps
 
 
+def test_a_sweep_arrives_as_progress_and_one_report(host):
+    options = {"drafts": ["ngram"], "gammas": [2], "max_new_tokens": 6, "ignore_eos": True}
+    *progress, last = flat(host.session().bench("the draft", **options))
+    assert {event["type"] for event in progress} == {"bench_progress"}
+    assert (last["type"], last["bench"]["done"]) == ("bench", 1)
+    assert [row["lane"] for row in last["bench"]["summary"]["lanes"]] == ["plain float32", "ngram g2 float32"]
+    session = host.session()
+    batches = session.bench("the draft", **{**options, "max_new_tokens": 1900})
+    next(batches)
+    session.stop()
+    assert flat(batches)[-1] == {"type": "stopped"}
+    assert flat(host.session().bench("the draft", drafts=[]))[-1]["type"] == "error"
+    wait(lambda: not host.desk.busy)
+
+
 def test_bad_input_is_one_error_event_and_the_device_stays_free(host):
     for options in ({"gamma": 99}, {"draft": "model"}, {"dtype": "int3"}):
         events = flat(host.session().run("hi", **options))

@@ -91,6 +91,18 @@ def test_a_tree_level_counts_once_and_its_overlap_is_that_of_the_first_sibling()
     assert drafted_depth(steps[0]) == 2
 
 
+def test_a_tree_is_predicted_from_how_often_a_level_was_kept():
+    steps = [
+        tree(("rejected", -1), ("accepted", -1), ("discarded", 0), ("rejected", 1), ("rejected", 1), own="resampled"),
+        tree(("accepted", -1), ("discarded", -1), ("accepted", 0), own="bonus", index=1),
+    ]
+    costs = Calibration(c=0.1, v=[1.0 + 0.1 * i for i in range(9)], h=0.2, h0=0.05, unit_s=0.01)
+    predicted = summarise(steps, costs).predicted
+    assert predicted["alpha"] == 0.75  # 3 of the 4 levels, whatever the overlap of their first siblings
+    tokens = 2 * (1 + 0.75 + 0.75**2)
+    assert predicted["speedup"] == pytest.approx(1.05 * tokens / ((0.2 + 1.5 + 0.2) + (0.2 + 1.3 + 0.2)))
+
+
 def test_a_tree_behind_the_cut_is_in_no_rate():
     step_ = tree(("rejected", -1), ("accepted", -1), ("trimmed", 1), ("trimmed", 0))
     summary = summarise([step_])

@@ -1,6 +1,5 @@
 """The training pipeline: what is counted, that it learns, that it goes on where it was, and the whole of it."""
 
-import json
 import sys
 
 import numpy as np
@@ -9,19 +8,24 @@ import torch
 import torch.nn.functional as F
 
 from specviz import cli
-from specviz.drafters.head import HeadShape, load_head
+from specviz.drafters.head import load_head
+from specviz.drafters.heads import KINDS, find_heads
+from specviz.drafters.shapes import EagleShape
+from specviz.engine.model import LanguageModel
 from specviz.errors import SettingsError
 from specviz.train.chats import Chats, batches, documents, frequent
-from specviz.train.eagle import OVERLAP_WEIGHT, EagleLayer, HeadLoss, unroll
+from specviz.train.evaluate import CHAINS, DEEP, TREES
 from specviz.train.features import Batch, Features, Reader
-from specviz.train.job import shape_for
-from specviz.train.loop import Plan, Progress, Training, rate_at
+from specviz.train.job import LEARNERS, new_learner, shape_for
+from specviz.train.learner import OVERLAP_WEIGHT, HeadLoss
+from specviz.train.loop import LONGEST_STEP, Plan, Progress, Stopwatch, Training, rate_at
+from specviz.train.model import DraftModel
 from specviz.train.muon import orthogonalised
 from specviz.train.synthesise import synthesise
 from tests.conftest import tiny_engine
-from tests.tiny import ARCHITECTURES, VOCAB_SIZE, tiny_folder, tiny_model
+from tests.tiny import ARCHITECTURES, VOCAB_SIZE, tiny_folder, tiny_model, tiny_tokenizer
 
-SHAPE = HeadShape(32, 4, 2, 8, 48, (1, 2))
+SHAPE = EagleShape(32, 4, 2, 8, 48, (1, 2))
 
 
 def chat(*answer: int) -> list[int]:
@@ -103,6 +107,9 @@ def test_features_are_the_targets_and_kept_on_disk(architecture, tmp_path):
     assert (again.known, again.has(4), again.has(0)) == (2, True, False)
     again.reader = None
     torch.testing.assert_close(again.batch([4, 1]).features, batch.features)
+    bare = Features(reader, docs, tmp_path, hidden=False).batch([4, 1])  # for a draft that reads no hidden states
+    assert bare.features is None
+    torch.testing.assert_close(bare.p, batch.p)
 
 
 def test_the_loss_has_the_gradient_it_says():
@@ -123,6 +130,11 @@ def test_the_loss_has_the_gradient_it_says():
     assert 0 <= agreement <= 1
 
 
+def learner_of(kind: str, vocabulary: int = 64):
+    model = tiny_model("llama")
+    return new_learner(kind, shape_for(kind, model.config), model, torch.arange(vocabulary))
+
+
 def batch_of(ids: torch.Tensor, vocabulary: int = 64) -> Batch:
     shape = (*ids.shape, 4)
     flags = torch.ones_like(ids, dtype=torch.bool)
@@ -130,24 +142,59 @@ def batch_of(ids: torch.Tensor, vocabulary: int = 64) -> Batch:
     return Batch(ids, torch.randn(*ids.shape, 64), flags, flags, torch.randint(vocabulary, shape), p)
 
 
-def test_no_place_looks_ahead():
+@pytest.mark.parametrize("kind", LEARNERS)
+def test_no_place_looks_ahead(kind):
     """What stands behind a place, beyond the tokens it was given, changes nothing of what it says."""
     torch.manual_seed(0)
-    layer, embedding = EagleLayer(SHAPE), torch.randn(300, 32)
-    for weight in (layer.out, layer.down):
+    learner = learner_of(kind)
+    for weight in learner.parameters():
         weight.data.normal_(std=0.3)
-    seen = []
-    layer.normed = lambda output: seen.append(output) or EagleLayer.normed(layer, output)
     batch = batch_of(torch.randint(300, (1, 12)))
-    unroll(layer, embedding, torch.randn(64, 32), batch, 3)
+    before = [(ahead, output.clone()) for ahead, output in learner.outputs(batch, learner.positions)]
     batch.ids[0, 9:] = 5
     batch.features[0, 9:] = 1.0
-    unroll(layer, embedding, torch.randn(64, 32), batch, 3)
-    for position in range(3):
-        one, other = seen[position], seen[position + 3]
-        untouched = 9 - position - 1
-        torch.testing.assert_close(one[:untouched], other[:untouched])
-        assert not torch.allclose(one[-1], other[-1])
+    reads_ids = kind != "medusa"
+    for (ahead, one), (_, other) in zip(before, learner.outputs(batch, learner.positions), strict=True):
+        untouched = 9 - (ahead if reads_ids else 0)
+        torch.testing.assert_close(one[0, :untouched], other[0, :untouched])
+        assert not torch.allclose(one[0, -1], other[0, -1])
+
+
+def test_a_draft_model_begins_as_the_targets_own_layers():
+    """With as many layers as the target has, it is the target."""
+    model = tiny_model("llama", layers=2)
+    learner = learner_of("model", 300)
+    ids = torch.randint(300, (2, 9))
+    ((ahead, output),) = learner.outputs(batch_of(ids), 1)
+    logits = F.linear(learner.final(output.flatten(0, 1)), learner.head)
+    assert ahead == 0
+    torch.testing.assert_close(logits, model(input_ids=ids).logits.flatten(0, 1), rtol=1e-4, atol=1e-4)
+    other = DraftModel(shape_for("model", tiny_model("gpt2").config), learner.embedding, learner.head)
+    assert not other.begin_as(tiny_model("gpt2"))
+    assert not other.begin_as(tiny_model("qwen2"))  # its q, k and v have biases
+
+
+def test_medusa_heads_begin_as_the_targets_own_next_token():
+    model, ids = tiny_model("llama"), torch.randint(300, (1, 9))
+    learner, batch = learner_of("medusa", 300), batch_of(ids)
+    states = model(input_ids=ids, output_hidden_states=True)
+    caught = []
+    hook = model.model.layers[-1].register_forward_hook(lambda _, __, out: caught.append(out))
+    model(input_ids=ids)
+    hook.remove()
+    batch.features = torch.cat([states.hidden_states[1], caught[0] if torch.is_tensor(caught[0]) else caught[0][0]], -1)
+    for _, output in learner.outputs(batch, 2):
+        assert F.linear(output, learner.head)[0].argmax(-1).tolist() == states.logits[0].argmax(-1).tolist()
+
+
+def test_a_step_in_which_the_process_was_stopped_hardly_counts(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("specviz.train.loop.time.monotonic", lambda: clock[0])
+    watch, counted = Stopwatch(), []
+    for took in [1.0] * 12 + [3600.0, 1.0]:
+        clock[0] += took
+        counted.append(watch.lap())
+    assert counted == [1.0] * 12 + [LONGEST_STEP, 1.0]
 
 
 def test_an_orthogonalised_matrix_has_singular_values_near_one():
@@ -166,17 +213,16 @@ def test_the_rate_warms_up_stays_and_falls():
     assert Progress(seconds=30).used(Plan(minutes=1)) == 0.5
 
 
-def training(folder, plan: Plan, **options) -> Training:
+def training(folder, plan: Plan, kind: str = "eagle", **options) -> Training:
     torch.manual_seed(0)
     model, vocabulary = tiny_model("llama"), torch.arange(0, 64)
     made = chats(30)
     docs = documents(made, [0], 0)
     return Training(
-        EagleLayer(shape_for(model.config)), model.get_input_embeddings().weight,
-        model.get_output_embeddings().weight[vocabulary],
+        learner_of(kind),
         Features(Reader(model, (1, 2), vocabulary), docs, None),
         Features(Reader(model, (1, 2), vocabulary, VOCAB_SIZE), documents(chats(5, 1), [0], None), None),
-        plan, folder, options.get("report", lambda _: None),
+        plan, folder, options.get("report", lambda _: None), options.get("show"),
     )  # fmt: skip
 
 
@@ -194,8 +240,8 @@ def test_it_learns_and_goes_on_where_it_was(tmp_path):
     later = training(tmp_path / "b", plan)
     assert later.resume()
     assert later.progress.step == half.progress.step > 0
-    for name, weight in later.layer.state_dict().items():
-        torch.testing.assert_close(weight, half.layer.state_dict()[name])
+    for name, weight in later.learner.state_dict().items():
+        torch.testing.assert_close(weight, half.learner.state_dict()[name])
     assert later.run().tokens >= 15_000
     assert not training(tmp_path / "c", plan).resume()
 
@@ -209,12 +255,39 @@ def test_reading_ahead_learns_the_same_things(tmp_path):
     assert any(line.startswith("checkpoint") for line in lines)
 
 
+@pytest.mark.parametrize("kind", ["medusa", "feedforward", "model"])
+def test_every_kind_learns_in_the_same_loop(kind, tmp_path):
+    shown = []
+    plan = Plan(tokens=6000, batch=300, every=1e9, rate=1e-2)
+    one = training(tmp_path, plan, kind, show=lambda share, words: shown.append((share, words)))
+    for weight in one.learner.parameters():  # a model as deep as its target would begin as the target
+        weight.data.normal_(std=0.2) if weight.dim() == 2 else weight.data.fill_(1.0)
+    one.checkpoint("first.pt")
+    one.run()
+    first, last = one.progress.curve[0]["overlap"], one.progress.curve[-1]["overlap"]
+    assert last[0] > 1.1 * first[0]
+    assert len(last) == one.learner.measured
+    assert [share for share, _ in shown] == sorted(share for share, _ in shown)
+    assert "overlap" in shown[-1][1]
+
+
+@pytest.mark.parametrize("kind", LEARNERS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_head_has_a_shape_for_every_architecture(architecture):
-    shape = shape_for(tiny_model(architecture, layers=6).config)
-    assert shape.taps == (2, 4, 6)
-    assert (shape.hidden, shape.heads * shape.head_dim) == (32, 32)
-    assert set(EagleLayer(shape).state_dict()) == set(shape.sizes())
+def test_a_draft_has_a_shape_for_every_architecture(architecture, kind):
+    model = tiny_model(architecture, layers=6)
+    shape = shape_for(kind, model.config)
+    assert (shape.hidden, shape.taps) == (32, (2, 4, 6))
+    learner = new_learner(kind, shape, model, torch.arange(64))
+    sizes = {name: tuple(weight.shape) for name, weight in learner.state_dict().items()}
+    assert sizes == shape.sizes()
+    batch = batch_of(torch.randint(300, (2, 9)))
+    batch.features = torch.randn(2, 9, 96)
+    loss, figures = learner.judged(batch, learner.positions)
+    loss.backward()
+    assert len(figures.overlap) == learner.positions
+    learned = [name for name, weight in learner.named_parameters() if weight.grad is None]
+    assert not learned
+    assert {name for name, rows in learner.parts().items() if sum(rows) == sizes[name][0]} == set(learner.parts())
 
 
 def test_synthesis_goes_on_and_is_the_same_with_and_without_an_interruption(tmp_path):
@@ -240,32 +313,57 @@ def run(monkeypatch, *arguments) -> int:
 
 
 def test_the_whole_pipeline_from_the_command_line(monkeypatch, capsys, folder, tmp_path):
-    data, out = tmp_path / "chats.npz", tmp_path / "drafts" / "tiny-eagle"
+    """Chats, every kind of draft from one store of features, and each of them run and measured."""
+    data, drafts = tmp_path / "chats.npz", tmp_path / "drafts"
     chats(30).save(data)
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"turns": ["hi there"]}\n{"prompt": "the draft"}\n', encoding="utf-8")
     models = ["--target", folder, "--device", "cpu"]
     assert run(monkeypatch, "train", "synthesise", *models, "--out", tmp_path / "own.npz", "--chats", 2,
-               "--wave", 16, "--answer", 10) == 0  # fmt: skip
-    assert run(monkeypatch, "train", "eagle", *models, "--data", data, "--out", out, "--tokens", 3000,
-               "--batch", 300, "--dtype", "float32") == 0  # fmt: skip
-    card = out.with_suffix(".json")
-    assert run(monkeypatch, "train", "evaluate", *models, "--head", card, "--data", data, "--prompts", prompts,
-               "--count", 2, "--gammas", "1,3", "--tokens", 12, "--dtype", "float32") == 0  # fmt: skip
-    head = load_head(card)
-    assert head.card["training"]["tokens_seen"] >= 3000
-    assert head.card["training"]["curve"][-1]["overlap"]
-    assert "train eagle" in head.card["command"]
-    figures = head.card["evaluation"]["figures"]
-    assert {(f["prompts"], f["draft"]) for f in figures} == {
-        (name, draft) for name in ("held-out chats", "prompts") for draft in ("eagle", "eagle-tree")
-    }
-    for figure in figures:
-        assert 1 <= figure["low"] <= figure["tokens_per_step"] <= figure["high"] <= figure["gamma"] + 1
-    assert json.loads(card.read_text())["weights"]["precision"] == "int8"
+               "--wave", 16, "--answer", 10, "--dtype", "float32") == 0  # fmt: skip
+    reads = []
+    read = Reader.read
+    monkeypatch.setattr(Reader, "read", lambda self, ids: reads.append(ids) or read(self, ids))
+    for kind in KINDS:
+        before = len(reads)
+        assert run(monkeypatch, "train", kind, *models, "--data", data, "--out", drafts / kind, "--tokens", 600,
+                   "--batch", 300, "--dtype", "float32", "--vocabulary", 80, "--work", tmp_path / "work") == 0  # fmt: skip
+        assert (len(reads) == before) == (kind != "eagle")  # what the first one read serves all
+        card = drafts / f"{kind}.json"
+        assert run(monkeypatch, "train", "evaluate", *models, "--head", card, "--data", data, "--prompts", prompts,
+                   "--count", 2, "--gammas", "1,3", "--tokens", 8, "--dtype", "float32") == 0  # fmt: skip
+        head = load_head(card)
+        assert head.card["type"] == kind
+        assert len(head.vocabulary) == 80
+        assert head.card["training"]["tokens_seen"] >= 600
+        assert head.card["training"]["curve"][-1]["overlap"]
+        assert f"train {kind}" in head.card["command"]
+        figures = head.card["evaluation"]["figures"]
+        types = {CHAINS.get(kind), TREES.get(kind)} - {None}
+        assert {(f["prompts"], f["draft"]) for f in figures} == {
+            (name, draft) for name in ("held-out chats", "prompts") for draft in types
+        }
+        for figure in figures:
+            assert 1 <= figure["low"] <= figure["tokens_per_step"] <= figure["high"] <= figure["gamma"] + 1
+            assert len(figure["overlap"]) == (DEEP if figure["temperature"] else 0)
+        assert head.card["weights"]["precision"] == "int8"
+    assert sorted(place.name for place in (tmp_path / "work").iterdir()) == sorted([*KINDS, "features"])
     text = capsys.readouterr().out
     assert "held-out overlap" in text
     assert "tokens per step" in text
+    heads = find_heads(LanguageModel(tiny_model("llama"), "tiny", VOCAB_SIZE), tiny_tokenizer(True), drafts)
+    assert not [words for words in heads.values() if isinstance(words, str)]
+
+
+def test_a_draft_of_another_kind_is_no_start(monkeypatch, capsys, folder, tmp_path):
+    data = tmp_path / "chats.npz"
+    chats(12).save(data)
+    options = ["--target", folder, "--device", "cpu", "--data", data, "--tokens", 10, "--dtype", "float32"]
+    assert run(monkeypatch, "train", "feedforward", *options, "--out", tmp_path / "a") == 0
+    assert run(monkeypatch, "train", "feedforward", *options, "--out", tmp_path / "b", "--start",
+               tmp_path / "a.json") == 0  # fmt: skip
+    assert run(monkeypatch, "train", "medusa", *options, "--out", tmp_path / "c", "--start", tmp_path / "a.json") == 2
+    assert "is a draft of type feedforward, and medusa is to be trained" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -280,6 +280,7 @@ def test_a_draft_model_that_cannot_read_trees_may_still_draft_chains_of_a_pool()
 
 def test_a_pools_tree_names_every_source_and_merges_what_is_equal():
     engine = tiny_engine(draft_seed=1)
+    engine.use_head("eagle", "It was eaten.")
     run = engine.generate([5, 6, 7, 5, 6, 7, 5, 6], draft="pool", candidates=4, temperature=0.5, max_new_tokens=24)
     check_counts(run)
     sources = " ".join(token.source for step in run.steps for token in step.tokens if token.source)
@@ -290,7 +291,7 @@ def test_a_pools_tree_names_every_source_and_merges_what_is_equal():
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_pool_of_equals_is_one_chain_with_every_draw(temperature):
     class Same:
-        type, name, params = "same", "same", 1
+        type, name, params, warning = "same", "same", 1, None
 
         def begin(self, start):
             pass

@@ -16,7 +16,7 @@ from specviz.lab.race import race as lab_race
 from specviz.settings import DRAFTS, RULES, TREES, Settings
 from specviz.summary import summarise
 from specviz.ui import plots, recorded
-from specviz.ui.controls import Controls, values
+from specviz.ui.controls import Controls, race_options, values
 from specviz.ui.feed import Feed, run_events
 from specviz.ui.pages import Pages
 from specviz.ui.proof import with_figures
@@ -125,7 +125,7 @@ def test_recorded_run_and_its_figures_come_first(tmp_path):
     path.write_text(make_run().to_json(), encoding="utf-8")
     lines = [json.loads(line) for line in recorded.run_feed(path).splitlines()]
     assert lines[0]["recorded"] is True
-    assert [line["type"] for line in lines[1:]] == ["figure", "run", "step", "end", "figure"]
+    assert [line["type"] for line in lines[1:]] == ["figure", "run", "step", "end", "figure", "figure"]
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"schema": "other/1"}', "[]"])
@@ -166,10 +166,15 @@ def test_presets_can_be_run():
 def test_controls_give_settings_that_hold():
     default = Settings()
     order = [field.name for field in dataclasses.fields(Controls)]
-    assert {name for name in order if not hasattr(default, name)} == {"dtype", "rounds"}
-    given = {name: getattr(default, name, None) for name in order} | {"chat": True, "dtype": "auto", "rounds": 3}
-    settings, dtype, rounds = values(tuple(given[name] for name in order))
-    assert (dtype, rounds) == ("auto", 3)
+    assert {name for name in order if not hasattr(default, name)} == {"dtype", "rounds", "also"}
+    given = {name: getattr(default, name, None) for name in order}
+    given |= {"chat": True, "dtype": "auto", "rounds": 3, "also": ["pool"]}
+    settings, dtype, race = values(tuple(given[name] for name in order))
+    assert (dtype, race) == ("auto", {"rounds": 3, "also": ["pool"]})
+    assert race_options(settings, race)["drafts"] == ["ngram", "pool"]
+    assert race_options(settings | {"draft": "pool"}, race)["drafts"] == ["pool"]
+    assert race_options(settings | {"draft": "none"}, race)["drafts"] == ["pool"]
+    assert race_options(settings | {"draft": "none"}, race | {"also": None})["drafts"] == ["none"]
     assert Settings.of(**settings) == default
     settings, _, _ = values(tuple((given | {"chat": False})[name] for name in order))
     assert settings["chat"] is False
@@ -249,6 +254,16 @@ def test_a_proof_brings_its_figures(proofs):
 class FakeSession:
     def __init__(self) -> None:
         self.stops = 0
+        self.drafts: list[str] | None = None
+
+    def run(self, prompt: str, **settings) -> Iterator:
+        self.drafts = []
+        return iter([])
+
+    def swap(self, draft: str) -> bool:
+        if self.drafts is not None:
+            self.drafts.append(draft)
+        return self.drafts is not None
 
     def stop(self) -> None:
         self.stops += 1
@@ -320,6 +335,23 @@ def test_a_stop_of_an_old_run_does_not_stop_the_next():
     page.session.stops = 0
     assert len(list(page.batches(page.next_number(), Events([[{"type": "end"}]])))) == 1
     assert page.session.stops == 0
+
+
+def test_an_older_choice_of_draft_never_wins():
+    page = Pages(FakeHost()).of("one")
+    page.begin_run(0, "hi")
+    page.swap(2, "tree")
+    page.swap(1, "ngram")
+    assert page.session.drafts == ["tree"]
+
+
+@pytest.mark.parametrize(("picks", "seen"), [(2, ["tree"]), (3, [])])
+def test_a_choice_that_overtakes_its_run_is_not_lost(picks, seen):
+    """Choice 3 reaches the server before the run; whether the run was sent before or after it, `picks` says."""
+    page = Pages(FakeHost()).of("one")
+    page.swap(3, "tree")
+    page.begin_run(picks, "hi")
+    assert page.session.drafts == seen
 
 
 def test_a_page_is_busy_until_its_last_job_has_ended():

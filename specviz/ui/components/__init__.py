@@ -17,18 +17,33 @@ STATIC = Path(__file__).resolve().parents[1] / "static"
 #: In the order they depend on one another.
 SCRIPTS = (
     "base",
+    "keys",
     "steps",
     "player",
+    "timeline",
     "tokens",
     "explain",
+    "place",
+    "facts",
+    "beats",
+    "tree",
     "card",
+    "scope",
     "charts",
+    "kept",
     "pane",
+    "files",
     "run",
+    "lane",
+    "why",
     "race",
+    "explore",
     "proof",
+    "bench",
+    "benchpane",
     "status",
     "controls",
+    "share",
 )
 
 
@@ -37,7 +52,8 @@ def _mount(function: str, events: tuple[str, ...]) -> str:
     # its quoted name stands in this text.
     return f"""(function boot() {{
   const events = {json.dumps(events)};
-  if (window.specviz && window.specviz.{function}) window.specviz.{function}(element, props, watch, trigger);
+  const ask = typeof server === "undefined" ? null : server;
+  if (window.specviz && window.specviz.{function}) window.specviz.{function}(element, props, watch, trigger, ask);
   else setTimeout(boot, 20);
 }})();"""
 
@@ -92,11 +108,32 @@ class RaceView(_Static):
     mount = "mountRace"
 
 
+class ExploreView(_Static):
+    """Charts of the last runs; no value: the script asks server function `figures`."""
+
+    template = _template("explore")
+    mount = "mountExplore"
+
+
 class ProofView(_Static):
     """One proof; value: the text of a specviz.ui.feed.Feed."""
 
     template = _template("proof")
     mount = "mountProof"
+
+
+class BenchView(_Static):
+    """One benchmark; value: the text of a specviz.ui.feed.Feed."""
+
+    template = _template("bench")
+    mount = "mountBench"
+
+
+class ShareLine(_Static):
+    """The button that copies the link, and what is to be said about it; no value."""
+
+    template = _template("share")
+    mount = "mountShare"
 
 
 class Fold(_Static):

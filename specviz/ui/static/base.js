@@ -35,6 +35,8 @@
     ngram: "N-gram lookup",
     "ngram-smoothed": "Smoothed n-gram",
     model: "Draft model",
+    eagle: "Trained head",
+    "eagle-tree": "Trained tree",
     layer_skip: "Layer skipping",
     hybrid: "Hybrid",
     tree: "Static tree",
@@ -53,8 +55,21 @@
     if (value !== 0 && value < 0.001) return value.toExponential(1);
     return value < 0.1 && value > 0 ? value.toPrecision(2) : value.toFixed(2);
   };
+  // A number of the run's JSON: rounded for the eye, exact in its title; `field` says which one it is.
+  sv.num = function (field, value, format = sv.prob) {
+    const node = sv.el("span", "sv-num", format(value));
+    if (value === null || value === undefined) return node;
+    node.dataset.field = field;
+    node.dataset.exact = node.title = String(value);
+    return node;
+  };
   sv.percent = (value) => (value === null || value === undefined ? "–" : `${Math.round(value * 100)}\u00a0%`);
   sv.seconds = (value) => (value === null || value === undefined ? "–" : `${Number(value).toFixed(2)} s`);
+  sv.milliseconds = function (value) {
+    if (value === null || value === undefined) return "–";
+    const ms = value * 1000;
+    return `${ms >= 10 ? ms.toFixed(ms >= 100 ? 0 : 1) : ms.toFixed(ms >= 1 ? 2 : 3)}\u00a0ms`;
+  };
   sv.megabytes = (bytes) => `${(bytes / 1e6).toFixed(0)} MB`;
   sv.plural = (count, word) => `${count} ${word}${count === 1 ? "" : word.endsWith("s") ? "es" : "s"}`;
   sv.day = function (iso) {
@@ -78,6 +93,8 @@
       return sv.isControl(char) ? sv.codePoint(char) : char;
     }).join("");
   };
+  // In a narrow place; a token that is a part of a character has no text alone.
+  sv.short = (text) => (text === "" ? "∅" : sv.visible(text));
   sv.quote = (text) => (text === "" ? "(no text)" : `“${sv.visible(text)}”`);
 
   sv.stillMotion = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;

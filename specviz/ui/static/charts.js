@@ -4,7 +4,14 @@
   "use strict";
 
   const REDRAW_MS = 250;
+  // A long chart takes longer to draw, and gains less from each step: the share of the time that it takes stays small.
+  const REDRAW_MS_PER_STEP = 2;
   const CONFIG = { displayModeBar: false, responsive: true };
+  // Its background is the page's own: a transparent one could not be read elsewhere.
+  const keep = (format) => (host) => window.Plotly.downloadImage(
+    { data: host.data, layout: { ...host.layout, paper_bgcolor: pageColours().panel } },
+    { format, filename: `specviz-${host.dataset.part}`, width: host.clientWidth, height: host.clientHeight, scale: format === "png" ? 2 : 1 },
+  );
   const charts = new Set();
 
   // plotly.min.js is large and loads beside the page; whoever needs it waits here.
@@ -28,6 +35,7 @@
     const { ink, line, panel } = pageColours();
     const copy = structuredClone(layout);
     copy.font = { ...copy.font, color: ink };
+    copy.modebar = { color: ink, activecolor: ink, bgcolor: "rgba(0,0,0,0)" };
     copy.hoverlabel = { ...copy.hoverlabel, bgcolor: panel, bordercolor: line, font: { color: ink } };
     for (const key of Object.keys(copy)) {
       if (/^[xy]axis\d*$/.test(key)) Object.assign(copy[key], { gridcolor: line, zerolinecolor: line, linecolor: line, tickcolor: line });
@@ -35,9 +43,22 @@
     return copy;
   }
 
+  const written = (word) => ({ svg: `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 18"><text x="0" y="15" font-family="system-ui, sans-serif" font-size="14" font-weight="700">${word}</text></svg>` });
+  const download = (format) => ({ name: `Download as ${format.toUpperCase()}`, icon: written(format.toUpperCase()), click: keep(format) });
+  // A chart with tools can be zoomed and kept as a picture. Its buttons are listed one by one, because plotly's own
+  // choice has one that sends the figure to another host.
+  const TOOLS = {
+    displaylogo: false,
+    responsive: true,
+    displayModeBar: true,
+    plotlyServerURL: "",
+    modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"], [download("png"), download("svg")]],
+  };
+
   class Chart {
-    constructor(host) {
+    constructor(host, withTools = false) {
       this.host = host;
+      this.config = withTools ? TOOLS : CONFIG;
       charts.add(this);
     }
 
@@ -53,12 +74,12 @@
     async draw() {
       const Plotly = await sv.plotly();
       if (!this.figure || !this.host.isConnected) return;
-      await Plotly.react(this.host, this.traces(), themed(this.figure.layout), CONFIG);
+      await Plotly.react(this.host, this.traces(), themed(this.figure.layout), this.config);
     }
   }
   sv.Chart = Chart;
 
-  // Acceptance per step: three stacked bars and the running rate; data grow with the steps, at most four times a second.
+  // Acceptance per step: three stacked bars and the running rate; data grow with the steps, four times a second and slower when long.
   sv.StepChart = class StepChart extends Chart {
     constructor(host) {
       super(host);
@@ -87,7 +108,7 @@
         await this._update();
         this._timer = null;
         if (this.drawn !== this.wanted) this._soon();
-      }, REDRAW_MS);
+      }, Math.max(REDRAW_MS, this.wanted * REDRAW_MS_PER_STEP));
     }
 
     // Columns [accepted, rejected, discarded, running rate] for steps from..to.

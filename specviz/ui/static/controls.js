@@ -11,6 +11,9 @@
     document.dispatchEvent(new CustomEvent("sv-choice"));
   };
 
+  // How many choices a person has made on this page; a run is sent with the number that it knows of.
+  sv.picks = 0;
+
   // One that cannot be used is really disabled and says why. The sentence shown is that of the choice under the
   // pointer or, with none there, of the chosen one.
   sv.mountPicker = function (element, props, watch, trigger) {
@@ -56,7 +59,10 @@
       input.addEventListener("change", () => {
         props.value = chosen = word.value;
         draw();
-        trigger("pick");
+        // The choice travels in the event: what gradio holds of it may be older. Picks are separate requests, which the
+        // server may meet in any order: the number says which is the last.
+        sv.picks += 1;
+        trigger("pick", { value: chosen, number: sv.picks });
       });
       label.addEventListener("pointerenter", () => look(word.value));
       label.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && look(null));

@@ -54,6 +54,7 @@
       this.heard = Date.now();
       const handler = this[`_on_${event.type}`];
       if (handler) handler.call(this, event);
+      document.dispatchEvent(new CustomEvent("sv-event", { detail: { pane: this, event } }));
     }
 
     _on_queued({ position }) {
@@ -76,8 +77,8 @@
     }
   };
 
-  sv.mountPane = (View, selector) => (element, props, watch) => {
-    const view = new View(element.querySelector(selector));
+  sv.mountPane = (View, selector) => (element, props, watch, trigger, ask) => {
+    const view = new View(element.querySelector(selector), ask);
     watch("value", () => view.pull(props.value));
     view.pull(props.value);
   };

@@ -1,7 +1,13 @@
 // One clock for everything that moves. A Player holds items {t, …} sorted by t and tells its view how many of them
-// are due; run and race, live and replayed, go through the same code. Held by tests/browser/test_page.py.
+// are due; run and race, live and replayed, go through the same code. A live run is played just behind what has
+// arrived, and can be paused, dragged and slowed like any other. Held by tests/browser/test_timeline.py.
 (function (sv) {
   "use strict";
+
+  // A follower makes up what it lags behind within about this time.
+  const CATCH_UP_S = 0.12;
+  // ... and draws no more often than this: every drawing lays the last line out anew.
+  const FOLLOW_S = 0.045;
 
   sv.Player = class Player {
     // view: {show(count, t), changed(player)}; show is called at most once per animation frame.
@@ -18,27 +24,34 @@
       this.count = 0;
       this.playing = false;
       this.live = false;
+      this.following = false;
       this.view.changed(this);
       this._draw();
     }
 
-    // Live: every appended item is due at once.
+    // Live: items still arrive, and the clock follows the last of them.
     startLive() {
       this.load([]);
       this.live = true;
-      this.view.changed(this);
+      this.follow();
     }
 
     append(item) {
       this.items.push(item);
       this.length = Math.max(this.length, item.t);
-      if (this.live) this.time = this.length;
-      this._draw();
+      // Without motion every item is due at once.
+      if (this.atFront && sv.stillMotion()) this.time = this.length;
+      this.playing ? this._frame() : this._draw();
     }
 
     endLive() {
+      if (!this.live) return;
       this.live = false;
-      this.seek(this.length);
+      if (this.atFront) {
+        this.playing = false;
+        this.seek(this.length);
+      }
+      this.following = false;
       this.view.changed(this);
     }
 
@@ -46,18 +59,34 @@
       return this.time >= this.length;
     }
 
+    // Whether it shows a live run as it arrives: not paused, not slowed, not left behind.
+    get atFront() {
+      return this.live && this.playing && this.following && this.speed >= 1;
+    }
+
+    // To the front of a live run.
+    follow() {
+      if (!this.live) return;
+      this.playing = this.following = true;
+      this.time = this.length;
+      this.view.changed(this);
+      this._frame();
+    }
+
     play() {
-      if (this.live || !this.items.length || this.playing) return;
-      if (this.ended) this.time = 0;
+      if (this.playing || (!this.items.length && !this.live)) return;
+      if (this.ended) {
+        if (this.live) this.following = true;
+        else this.time = 0;
+      }
       this.playing = true;
-      this._last = null;
       this.view.changed(this);
       this._frame();
     }
 
     pause() {
       if (!this.playing) return;
-      this.playing = false;
+      this.playing = this.following = false;
       this.view.changed(this);
     }
 
@@ -71,12 +100,12 @@
       this._draw();
     }
 
-    // To the next or the previous item.
-    stepBy(direction) {
+    // `steps` items on or back.
+    stepBy(steps) {
       this.pause();
-      const due = this._due(this.time);
-      const target = direction > 0 ? due : due - 2;
-      this.seek(target < 0 ? 0 : this.items[Math.min(target, this.items.length - 1)].t);
+      if (!this.items.length) return;
+      const target = Math.min(this._due(this.time) + steps - 1, this.items.length - 1);
+      this.seek(target < 0 ? 0 : this.items[target].t);
     }
 
     setSpeed(speed) {
@@ -95,17 +124,37 @@
       return low;
     }
 
+    // One frame after another for as long as something moves; a follower that has seen all rests until more arrives.
     _frame() {
-      requestAnimationFrame((now) => {
+      if (this._moving) return;
+      this._moving = true;
+      this._last = null;
+      const tick = (now) => {
+        this._moving = false;
         if (!this.playing) return;
+        if (this.atFront && this._last !== null && now - this._last < FOLLOW_S * 1000) {
+          this._moving = true;
+          requestAnimationFrame(tick);
+          return;
+        }
         // A hidden tab gets no frames: one long gap must not skip the whole recording.
         const passed = this._last === null ? 0 : Math.min((now - this._last) / 1000, 0.25);
         this._last = now;
-        this.time = Math.min(this.time + passed * this.speed, this.length);
+        const behind = this.length - this.time;
+        const catchUp = this.atFront ? behind * Math.min(1, passed / CATCH_UP_S) : 0;
+        this.time = Math.min(this.time + Math.max(passed * this.speed, catchUp), this.length);
         this._show();
-        if (this.ended) this.pause();
-        else this._frame();
-      });
+        if (!this.ended) {
+          this._moving = true;
+          requestAnimationFrame(tick);
+        } else if (this.live) {
+          if (!this.following) {
+            this.following = true;
+            this.view.changed(this);
+          }
+        } else this.pause();
+      };
+      requestAnimationFrame(tick);
     }
 
     _draw() {
@@ -120,57 +169,6 @@
     _show() {
       this.count = this._due(this.time);
       this.view.show(this.count, this.time);
-    }
-  };
-
-  const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4];
-
-  // The buttons of a Player: play/pause, scrub, time, speed.
-  sv.Transport = class Transport {
-    constructor(host, player, label) {
-      this.player = player;
-      this.button = sv.el("button", "sv-play");
-      this.button.type = "button";
-      this.icon = sv.el("span", "sv-play-icon");
-      this.icon.setAttribute("aria-hidden", "true");
-      this.word = sv.el("span", "sv-play-word");
-      this.button.append(this.icon, this.word);
-      this.scrub = sv.el("input", "sv-scrub");
-      Object.assign(this.scrub, { type: "range", min: 0, max: 1000, value: 0 });
-      this.scrub.setAttribute("aria-label", `${label}: position in time`);
-      this.clock = sv.el("span", "sv-clock");
-      this.speed = sv.el("select", "sv-speed");
-      this.speed.setAttribute("aria-label", `${label}: speed`);
-      for (const value of SPEEDS) {
-        const option = sv.el("option", "", `${value}×`);
-        option.value = value;
-        this.speed.append(option);
-      }
-      this.speed.value = 1;
-      host.append(this.button, this.scrub, this.clock, this.speed);
-      this.button.addEventListener("click", () => player.toggle());
-      this.scrub.addEventListener("input", () => {
-        player.pause();
-        player.seek((this.scrub.value / 1000) * player.length);
-      });
-      this.speed.addEventListener("change", () => player.setSpeed(Number(this.speed.value)));
-    }
-
-    show(time) {
-      const length = this.player.length;
-      this.scrub.value = length ? Math.round((time / length) * 1000) : 0;
-      this.scrub.style.setProperty("--sv-at", `${length ? (time / length) * 100 : 0}%`);
-      this.scrub.setAttribute("aria-valuetext", `${time.toFixed(1)} of ${length.toFixed(1)} seconds`);
-      this.clock.textContent = `${time.toFixed(2)} / ${length.toFixed(2)} s`;
-    }
-
-    changed() {
-      const { playing, live, items } = this.player;
-      const word = live ? "Live" : playing ? "Pause" : "Play";
-      if (this.word.textContent !== word) this.word.textContent = word;
-      this.button.classList.toggle("sv-playing", playing);
-      this.button.classList.toggle("sv-live", live);
-      for (const control of [this.button, this.scrub, this.speed]) control.disabled = live || !items.length;
     }
   };
 })((window.specviz = window.specviz || {}));

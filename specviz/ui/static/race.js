@@ -1,45 +1,11 @@
 // The race: lanes recorded one after another, each alone on the device, replayed here on one clock.
-// Held by tests/browser/test_page.py::test_race.
+// Held by tests/browser/test_race.py.
 (function (sv) {
   "use strict";
 
-  class Lane {
-    constructor(lane, index, total) {
-      this.lane = lane;
-      this.run = lane.runs[lane.shown] || lane.runs[0];
-      this.steps = this.run.steps;
-      this.tally = new sv.Tally();
-      this.steps.forEach((step) => this.tally.push(step));
-      this.time = this.steps.length ? this.steps[this.steps.length - 1].t_end : 0;
-      this.tokens = this.run.summary.tokens;
-      this.root = sv.el("article", `sv-lane sv-lane-${index}`);
-      const head = sv.el("header", "sv-lane-head");
-      this.finish = sv.el("span", "sv-finish");
-      this.speed = sv.el("span", "sv-lane-speed");
-      head.append(sv.el("h3", "sv-lane-name", sv.draftName(lane.draft)), this.finish, this.speed);
-      this.bar = sv.el("div", "sv-lane-bar");
-      this.fill = sv.el("span", "sv-lane-fill");
-      this.bar.append(this.fill);
-      const text = sv.el("div", "sv-stream sv-lane-stream");
-      text.tabIndex = 0;
-      text.setAttribute("role", "region");
-      text.setAttribute("aria-label", `${sv.draftName(lane.draft)}: text of lane ${index + 1} of ${total}`);
-      this.root.append(head, this.bar, text);
-      this.stream = new sv.TokenStream(text, false);
-      if (this.run.output.finish_reason === "eos") this.stream.markEnd(this.steps);
-    }
-
-    show(count, time, place) {
-      this.stream.show(this.steps, count);
-      const row = this.tally.at(count);
-      const done = count === this.steps.length && count > 0;
-      this.fill.style.transform = `scaleX(${this.tokens ? row.tokens / this.tokens : 0})`;
-      const rate = done ? this.run.summary.tokens_per_second : time > 0 ? row.tokens / time : 0;
-      this.speed.textContent = `${sv.number(rate, 1)} tok/s`;
-      this.root.classList.toggle("sv-done", done);
-      this.finish.textContent = done ? `${place} ${sv.seconds(this.time)}` : sv.plural(row.tokens, "token");
-    }
-  }
+  // Close up, so many mean steps of the slowest lane are in view, and the present stands at this share of it.
+  const NEAR_STEPS = 8;
+  const PRESENT = 0.75;
 
   class RaceView extends sv.Pane {
     constructor(root) {
@@ -47,7 +13,12 @@
       this.lanes = [];
       this.player = new sv.Player(this);
       this.transport = new sv.Transport(this.part("transport"), this.player, "Race");
+      this.whyChart = new sv.Chart(this.part("chart-why"), true);
       this.transport.changed();
+      this.part("near").addEventListener("change", (event) => {
+        this.near = event.target.checked;
+        this.show(this.player.count, this.player.time);
+      });
       this.listen();
     }
 
@@ -68,73 +39,147 @@
       this._state("stopped", `The race was stopped before it was complete; nothing was measured.${this._older()}`);
     }
 
-    _on_race_progress({ round, rounds, lane, warmup, tokens, of }) {
-      const what = warmup ? "Warming up" : `Round ${Math.max(round, 1)} of ${rounds}`;
-      this._state("running", `${what}: ${sv.draftName(lane)}, ${tokens} of ${of} tokens. Each lane runs alone on the device; the replay on one clock follows.`, of ? tokens / of : undefined);
+    _on_race_progress({ stage, round, rounds, draft, detail, tokens, of }) {
+      const name = sv.laneName({ draft, detail });
+      if (stage === "costs") {
+        this._state("running", `Measuring what a step of ${name} costs here, for the prediction (${tokens + 1} of ${of}); the lanes run after that.`, of ? tokens / of : undefined);
+        return;
+      }
+      const what = stage === "warmup" ? "Warming up" : `Round ${round} of ${rounds}`;
+      this._state("running", `${what}: ${name}, ${tokens} of ${of} tokens. Each lane runs alone on the device; the replay on one clock follows.`, of ? tokens / of : undefined);
     }
 
     _on_race({ race }) {
       this.race = race;
-      this.lanes = race.lanes.map((lane, i) => new Lane(lane, i, race.lanes.length));
-      this.part("lanes").replaceChildren(...this.lanes.map((lane) => lane.root));
+      this.lanes = race.lanes.map((lane, i) => new sv.Lane(lane, i, race.lanes.length));
+      this.order = [...this.lanes].sort((a, b) => a.time - b.time);
+      this.length = Math.max(...this.lanes.map(({ time }) => time)) || 1;
+      this.axis = sv.el("div", "sv-strip-axis");
+      this.part("strips").replaceChildren(...this.lanes.map(({ row }) => row), this.axis);
+      this.part("lanes").replaceChildren(...this.lanes.map(({ root }) => root));
+      this.part("lanes").dataset.lanes = this.lanes.length;
       const items = this.lanes.flatMap((lane, index) => lane.steps.map((step) => ({ t: step.t_end, lane: index })));
       items.sort((a, b) => a.t - b.t);
       this._results(race);
+      this._photo();
+      sv.drawWhys(this.part("whys"), race);
+      this.part("why-figure").hidden = !race.lanes.some(({ why }) => why);
       this.root.classList.add("sv-has-race");
       this.root.classList.toggle("sv-is-recorded", this.recorded);
       this._origin(this.lanes[0].run.device, race.created_at);
-      this._state(this.recorded ? "recorded" : "done", this.recorded ? "A recorded race. Press Play to replay it, or Race to measure your own prompt." : "Measured. Both lanes are replayed on one clock.");
+      this._state(this.recorded ? "recorded" : "done", this.recorded ? "A recorded race. Press Play to replay it, or Race to measure your own prompt." : "Measured. All lanes are replayed on one clock.");
       this.player.load(items);
       if (this.recorded || sv.stillMotion()) this.player.seek(this.player.length);
       else this.player.play();
       if (!this.recorded) this.part("announce").textContent = race.verdict;
     }
 
+    _on_figure({ figure }) {
+      this.whyChart.setFigure(figure);
+    }
+
     // The Player's view: `count` items of all lanes are due.
     show(count, time) {
       this.transport.show(time);
+      if (!this.race) return;
       const due = this.lanes.map(() => 0);
       for (let i = 0; i < count; i++) due[this.player.items[i].lane] += 1;
-      const order = [...this.lanes].sort((a, b) => a.time - b.time);
-      const tie = order.length > 1 && order[0].time === order[1].time;
-      this.lanes.forEach((lane, i) => lane.show(due[i], time, tie ? "tie," : order[0] === lane ? "first," : `+${sv.seconds(lane.time - order[0].time)},`));
-      this.part("photo").textContent = this._photo(count, order);
+      const [first] = this.order;
+      const tie = this.order[1].time === first.time;
+      const view = this._view(time);
+      this.lanes.forEach((lane, i) => {
+        const place = lane.time === first.time ? (tie ? "tie," : "first,") : `+${sv.moment(lane.time - first.time)},`;
+        lane.show(due[i], time, place, view, first.time);
+      });
+      this._scale(view);
+      this.part("photo").classList.toggle("sv-taken", time >= first.time - 1e-9 && count > 0);
+    }
+
+    // The stretch of time that the strips show: all of it, or the last few steps before now.
+    _view(time) {
+      if (!this.near) return { from: 0, wide: this.length };
+      const slowest = Math.max(...this.lanes.map((lane) => lane.time / (lane.steps.length || 1)));
+      const wide = Math.min(NEAR_STEPS * slowest, this.length);
+      return { from: Math.min(Math.max(time - PRESENT * wide, 0), this.length - wide), wide };
+    }
+
+    _scale(view) {
+      const drawn = `${view.from} ${view.wide}`;
+      if (drawn === this.scaled) return;
+      this.scaled = drawn;
+      const rough = view.wide / 5;
+      const power = 10 ** Math.floor(Math.log10(rough));
+      const gap = [1, 2, 5, 10].map((times) => times * power).find((size) => size >= rough);
+      const digits = Math.max(0, -Math.floor(Math.log10(gap) + 1e-9));
+      const marks = [];
+      for (let at = Math.ceil(view.from / gap) * gap; at <= view.from + view.wide * 0.97; at += gap) {
+        const mark = sv.el("span", "", `${at.toFixed(digits)} s`);
+        mark.style.left = `${((at - view.from) / view.wide) * 100}%`;
+        marks.push(mark);
+      }
+      this.axis.replaceChildren(...marks);
     }
 
     changed() {
       if (this.transport) this.transport.changed();
     }
 
-    _photo(count, order) {
-      if (order.length < 2 || count < this.player.items.length) return "";
-      const [first, second] = order;
-      const gap = second.time - first.time;
-      if (gap === 0) return "Photo finish: a dead heat in this round.";
-      const tokens = first.tokens === second.tokens ? `${first.tokens} tokens each` : `${first.tokens} and ${second.tokens} tokens`;
-      return `Photo finish: ${sv.draftName(first.lane.draft)} ahead by ${sv.seconds(gap)} in the rounds shown (${tokens}).`;
+    // Who was where when the first lane finished.
+    _photo() {
+      const [first, second] = this.order;
+      const at = first.time;
+      const heading = sv.el("h3", "sv-h3", "Photo finish");
+      const gap = second.time - at;
+      const words = gap === 0 ? "A dead heat in this round." : `${first.name} was the first to finish, ${sv.moment(gap)} ahead, in the round shown. Where the lanes stood then:`;
+      const rows = this.order.map((lane) => {
+        const row = sv.el("div", "sv-photo-row");
+        const written = lane.tokensAt(at);
+        const bar = sv.el("span", "sv-photo-bar");
+        const fill = sv.el("span", "sv-photo-fill");
+        fill.style.width = `${lane.tokens ? (written / lane.tokens) * 100 : 0}%`;
+        bar.append(fill);
+        const rest = lane.time > at ? `, ${sv.moment(lane.time - at)} to go` : ", done";
+        row.append(sv.el("span", "sv-photo-name", lane.name), bar, sv.el("span", "sv-photo-count", `${written} of ${sv.plural(lane.tokens, "token")}${rest}`));
+        return row;
+      });
+      this.part("photo").replaceChildren(heading, sv.el("p", "sv-photo-words", words), ...rows);
     }
 
     _results(race) {
-      const ratio = race.speedup;
-      this.part("speedup").textContent = `${sv.number(ratio.median, 2)}×`;
-      this.part("speedup-range").textContent = race.rounds === 1 ? "one round" : `${sv.number(ratio.low, 2)}× to ${sv.number(ratio.high, 2)}× over ${race.rounds} rounds`;
+      const several = race.lanes.length > 2;
+      const best = race.lanes.slice(1).reduce((a, b) => (b.speedup.median > a.speedup.median ? b : a));
+      this.part("speedup").replaceChildren(sv.num("speedup.median", best.speedup.median, (value) => `${sv.number(value, 2)}×`));
+      this.part("speedup-what").textContent = several ? `speed-up of ${sv.laneName(best)}, median` : "speed-up, median";
+      this.part("speedup-range").replaceChildren(...this._range(best.speedup, race.rounds));
       this.part("verdict").textContent = race.verdict;
-      this.part("same").textContent = this._same(race);
-      this.part("order").textContent = race.order.map((lanes, i) => `${i + 1}. ${lanes.map((name) => sv.draftName(name)).join(" → ")}`).join("\n");
+      this.part("lane-verdicts").replaceChildren(...(several ? race.lanes.slice(1).map((lane) => sv.el("li", "", lane.verdict)) : []));
+      const names = Object.fromEntries(race.lanes.map((lane) => [lane.key, sv.laneName(lane)]));
+      this.part("order").textContent = race.order.map((lanes, i) => `${i + 1}. ${lanes.map((key) => names[key]).join(" → ")}`).join("\n");
       this.part("prompt").textContent = this.lanes[0].run.prompt.text;
-      const range = (figure, digits) => `${sv.number(figure.median, digits)} (${sv.number(figure.low, digits)}–${sv.number(figure.high, digits)})`;
-      const rows = race.lanes.map((lane) => {
-        const row = sv.el("tr");
-        const name = sv.el("th", "", sv.draftName(lane.draft));
-        name.scope = "row";
-        row.append(name, sv.el("td", "", range(lane.tokens_per_second, 1)), sv.el("td", "", range(lane.prefill_s, 2)));
-        return row;
-      });
-      this.part("table").replaceChildren(...rows);
+      this.part("table").replaceChildren(...race.lanes.map((lane) => this._row(lane)));
+      this.part("same").replaceChildren(...sv.sameTexts(race));
     }
 
-    _same(race) {
-      return race.same_output === null ? "Above temperature 0 the lanes draw different random numbers, so their texts differ; their distribution is the same." : "";
+    _range(spread, rounds) {
+      if (rounds === 1) return ["one round"];
+      const times = (value) => `${sv.number(value, 2)}×`;
+      return [sv.num("speedup.low", spread.low, times), " to ", sv.num("speedup.high", spread.high, times), ` over ${rounds} rounds`];
+    }
+
+    _row(lane) {
+      const row = sv.el("tr");
+      row.dataset.lane = lane.key;
+      const name = sv.el("th", "", sv.laneName(lane));
+      name.scope = "row";
+      const range = (field, figure, digits) => {
+        const cell = sv.el("td");
+        if (!figure) return cell;
+        const part = (edge) => sv.num(`${field}.${edge}`, figure[edge], (value) => sv.number(value, digits));
+        cell.append(part("median"), " (", part("low"), "–", part("high"), ")");
+        return cell;
+      };
+      row.append(name, range("tokens_per_second", lane.tokens_per_second, 1), range("speedup", lane.speedup, 2), range("prefill_s", lane.prefill_s, 2));
+      return row;
     }
   }
 

@@ -12,23 +12,61 @@
     error: "The run ended with an error.",
   };
 
-  const TREES = new Set(["tree", "tree-dynamic", "pool"]);
+  const TREES = new Set(["eagle-tree", "tree", "tree-dynamic", "pool"]);
 
   class RunView extends sv.Pane {
-    constructor(root) {
+    // `ask`: the server's functions; null in a file on its own.
+    constructor(root, ask = null) {
       super(root);
       const part = this.part;
+      this.files = ask && new sv.Files(part("files"), this, ask);
       this.stream = new sv.TokenStream(part("stream"), true);
       this.player = new sv.Player(this);
-      this.transport = new sv.Transport(part("transport"), this.player, "Run");
-      this.card = new sv.Card(part("card"), this.stream, (s, t) => ({ step: this.steps[s], token: this.steps[s].tokens[t], run: this.run }));
-      this.stepChart = new sv.StepChart(part("chart-steps"));
-      this.positionChart = new sv.Chart(part("chart-position"));
+      this.transport = new sv.Transport(part("transport"), this.player, "Run", true);
+      const lookup = (s, t) => ({ step: this.steps[s], token: this.steps[s].tokens[t], run: this.run, steps: this.steps.length });
+      this.card = new sv.Card(part("card"), this.stream, lookup);
+      this.scope = new sv.Microscope(part("scope"), this.stream, lookup, (words) => (this.part("announce").textContent = words));
+      this._charts();
       this.transport.changed();
       this._legend();
       this._reset();
+      this._keys();
       part("ghosts").addEventListener("change", (event) => root.classList.toggle("sv-ghosts", event.target.checked));
       this.listen();
+    }
+
+    // None in a file on its own.
+    _charts() {
+      const steps = this.part("chart-steps");
+      this.stepChart = steps && new sv.StepChart(steps);
+      // Drawn when the run has ended.
+      this.endCharts = steps ? { position: new sv.Chart(this.part("chart-position")), time: new sv.Chart(this.part("chart-time")) } : {};
+    }
+
+    _start(page) {
+      this.opened = Boolean(page.opened);
+      super._start(page);
+    }
+
+    // A whole run from a file, with what the server made of it: shown to its end, to be played.
+    open(run, events, words) {
+      const { steps, output, summary, ...header } = run;
+      this._start({ recorded: true, opened: true });
+      this._event({ type: "run", run: header });
+      for (const step of steps) this._event({ type: "step", step });
+      this._event({ type: "end", output, summary });
+      for (const event of events) this._event(event);
+      this._state("recorded", words);
+      this.player.seek(this.player.length);
+    }
+
+    // The run on show as its file holds it.
+    json() {
+      return JSON.stringify({ ...this.run, steps: this.steps, output: this.end.output, summary: this.end.summary });
+    }
+
+    name() {
+      return `specviz-${String(this.run.id).replace(/[^\w-]/g, "").slice(0, 40) || "run"}`;
     }
 
     _reset() {
@@ -38,7 +76,39 @@
       this.tally = new sv.Tally();
       this.stream.reset();
       this.card.hide();
-      this.stepChart.reset();
+      this.scope.hide();
+      this.stepChart?.reset();
+      this.files?.changed();
+    }
+
+    _keys() {
+      const { player } = this;
+      const step = (by) => {
+        if (!this.steps.length) return false;
+        player.stepBy(by);
+        requestAnimationFrame(() => this._say());
+        return true;
+      };
+      sv.key({ keys: [" "], shows: "Space", words: "pause or go on; run, while there is no run of your own", act: () => this._space() });
+      sv.key({ keys: ["ArrowLeft"], shows: "←", words: "one step of the target back", act: () => step(-1), repeats: true });
+      sv.key({ keys: ["ArrowRight"], shows: "→", words: "one step of the target on", act: () => step(1), repeats: true });
+    }
+
+    _space() {
+      const { player } = this;
+      // The recording that ships with the page is no run of one's own: once it rests at its end, Space makes one.
+      if (this.root.classList.contains("sv-has-run") && !(this.shipped && player.ended)) {
+        player.toggle();
+        this._say(player.playing ? "Playing" : "Paused");
+        return true;
+      }
+      return sv.press("#sv-run-button");
+    }
+
+    // Where the timeline stands, for those who cannot see it.
+    _say(first) {
+      const words = `step ${this.player.count} of ${this.steps.length}`;
+      this.part("announce").textContent = first ? `${first}, ${words}` : words;
     }
 
     _legend() {
@@ -57,8 +127,8 @@
     _on_figure({ name, figure }) {
       if (name === "steps") this.stepChart.setFigure(figure);
       else {
-        this.positionChart.setFigure(figure);
-        this.part("chart-position").parentElement.classList.remove("sv-chart-empty");
+        this.endCharts[name].setFigure(figure);
+        this.endCharts[name].host.parentElement.classList.remove("sv-chart-empty");
       }
     }
 
@@ -75,6 +145,7 @@
       this.player.pause();
       this._reset();
       this.run = run;
+      this.shipped = this.recorded && !this.opened;
       this.drafts = [this._drafting(run.settings)];
       this.unit = TREES.has(run.settings.draft) ? "levels" : "tested";
       this.root.classList.toggle("sv-is-recorded", this.recorded);
@@ -82,7 +153,7 @@
       this.part("prompt").textContent = run.prompt.text;
       this._what();
       this._origin(run.device, run.created_at);
-      this.part("chart-position").parentElement.classList.add("sv-chart-empty");
+      for (const chart of Object.values(this.endCharts)) chart.host.parentElement.classList.add("sv-chart-empty");
       if (this.recorded) {
         this._state("recorded", "A recorded run: nothing has to load to watch it. Press Run for one of your own.");
         this.player.load([]);
@@ -111,7 +182,11 @@
       this.steps.push(step);
       if (/^draft changed/.test(step.note || "")) this._changed(step);
       this.tally.push(step);
-      this.player.append({ t: step.t_end });
+      this.player.append(this._item(step));
+    }
+
+    _item(step) {
+      return { t: step.t_end, kept: step.tokens.filter((token) => sv.EMITTED.has(token.fate)).length };
     }
 
     // Another draft type took over in the middle of the run.
@@ -131,10 +206,11 @@
     _on_end(end) {
       if (!this.run) return;
       this.end = end;
+      this.files?.changed();
       if (end.output.finish_reason === "eos") this.stream.markEnd(this.steps);
       if (this.recorded) {
-        this.player.load(this.steps.map((step) => ({ t: step.t_end })));
-        if (sv.stillMotion()) this.player.seek(this.player.length);
+        this.player.load(this.steps.map(this._item));
+        if (this.opened || sv.stillMotion()) this.player.seek(this.player.length);
         else this.player.play();
         return;
       }
@@ -147,10 +223,10 @@
 
     // The Player's view.
     show(count, time) {
-      this.stream.show(this.steps, count);
+      this.stream.show(this.steps, count, sv.stillMotion() ? 0 : sv.drafted(this.steps[count], time));
       this.transport.show(time);
       this._figures(count);
-      this.stepChart.show(this.steps, this.tally, count);
+      this.stepChart?.show(this.steps, this.tally, count);
     }
 
     changed() {
@@ -179,5 +255,6 @@
     }
   }
 
+  sv.RunView = RunView;
   sv.mountRun = sv.mountPane(RunView, ".sv-run");
 })((window.specviz = window.specviz || {}));

@@ -23,6 +23,7 @@
       }[status.state];
       part("failure").textContent = status.state === "failed" ? status.message : "";
     }
+    part("keys").addEventListener("click", () => sv.showKeys());
     watch("value", draw);
     draw();
   };

@@ -23,6 +23,13 @@
     return depth;
   };
 
+  // How many levels of a step's draft have been proposed at `time`, while it is not decided yet; 0 before and after.
+  sv.drafted = function (step, time) {
+    if (!step || !step.gamma || time <= step.t_start || time >= step.t_end) return 0;
+    const levels = 1 + Math.max(...step.tokens.map((token) => (sv.OWN.has(token.fate) ? 0 : sv.depth(step, token))));
+    return step.draft_s > 0 ? Math.ceil(levels * Math.min(1, (time - step.t_start) / step.draft_s)) : levels;
+  };
+
   // The draft tokens proposed for the same place, in the order proposed: the order in which they are tried.
   sv.siblings = (step, token) => step.tokens.filter((other) => other.parent === token.parent && !sv.OWN.has(other.fate));
 

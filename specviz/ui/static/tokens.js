@@ -1,6 +1,7 @@
-// Steps drawn as tokens. Append-only while it grows: a group once drawn is never changed, going back in time takes
-// groups off the end. textContent of a token is exactly its text; visible marks are CSS.
-// Held by tests/browser/test_page.py::test_run_matches_the_run.
+// Steps drawn as tokens. Append-only while it grows: a group once drawn is never changed but in its classes, going back
+// in time takes groups off the end. The last group may be a step that is still being drafted: its tokens are ghosts
+// until the verdict. textContent of a token is exactly its text; visible marks are CSS.
+// Held by tests/browser/test_page.py::test_run_matches_the_run and tests/browser/test_timeline.py.
 (function (sv) {
   "use strict";
 
@@ -85,27 +86,52 @@
       this.groups = [];
       this.shown = 0;
       this.active = null;
+      this.ghost = null;
       this.host.replaceChildren();
     }
 
-    // Show the first `count` of `steps`.
-    show(steps, count) {
-      if (count === this.shown) return;
+    // Show the first `count` of `steps` and, as ghosts, the tokens of the step behind them down to `depth`.
+    show(steps, count, depth = 0) {
+      if (count === this.shown && depth === (this.ghost?.depth ?? 0)) return;
       // Measured before writing, so that following the end costs one layout at most.
       const follow = this.host.scrollHeight - this.host.scrollTop - this.host.clientHeight < 48;
+      if (this.ghost && this.ghost.at !== count) this._settle(this.ghost.at < count);
       if (count > this.shown) {
         const fragment = document.createDocumentFragment();
         for (let i = this.shown; i < count; i++) {
           this.groups[i] = this.groups[i] || this._group(steps, i);
-          fragment.append(this.groups[i]);
+          if (!this.groups[i].isConnected) fragment.append(this.groups[i]);
         }
         this.host.append(fragment);
       } else {
         for (let i = this.shown - 1; i >= count; i--) this.groups[i].remove();
       }
       this.shown = count;
+      if (depth) this._drafting(steps, count, depth);
+      else if (this.ghost) this._settle(false);
       if (follow || count === 0) this.host.scrollTop = this.host.scrollHeight;
       if (this.focusable && !(this.active && this.active.isConnected)) this._makeActive(this.host.querySelector(".sv-tok"));
+    }
+
+    // Step `at` while it is drafted: only what stands less than `depth` levels deep is there yet.
+    _drafting(steps, at, depth) {
+      const group = (this.groups[at] = this.groups[at] || this._group(steps, at));
+      for (const node of group.querySelectorAll(".sv-tok")) {
+        const token = steps[at].tokens[node.dataset.token];
+        node.classList.toggle("sv-unborn", sv.OWN.has(token.fate) || sv.depth(steps[at], token) >= depth);
+      }
+      if (!group.isConnected) this.host.append(group);
+      group.classList.add("sv-drafting");
+      this.ghost = { at, depth };
+    }
+
+    // The verdict is there (`decided`), or time went back before the draft.
+    _settle(decided) {
+      const group = this.groups[this.ghost.at];
+      this.ghost = null;
+      group.classList.remove("sv-drafting");
+      for (const node of group.querySelectorAll(".sv-unborn")) node.classList.remove("sv-unborn");
+      if (!decided) group.remove();
     }
 
     _group(steps, i) {

@@ -1,0 +1,86 @@
+"""Runs as replay files: what is let in, what stands in the file, and the command that writes it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from specviz.cli import app
+from specviz.replay import PLACE, embed, open_run, replay_html, shell
+from tests.unit.test_ui import make_run
+
+HOSTILE = "</script><!--<script> \u2028\u2029 `${1+1}` \u202e \u0000 \ud800 ]]> \U0001f389"
+
+
+def embedded(page: str) -> str:
+    """What a browser takes for the script element's text: everything up to the first end tag."""
+    return re.search(r'<script type="application/json" id="specviz-run">(.*?)</script', page, re.DOTALL | re.I)[1]
+
+
+def test_the_run_comes_back_from_the_file_whatever_is_in_it():
+    run = make_run(HOSTILE)
+    page = replay_html(run)
+    data = embedded(page)
+    assert data.isascii()
+    assert "<" not in data
+    assert json.loads(data) == json.loads(json.dumps(run.to_dict()))
+    page.encode("utf-8")
+
+
+def test_the_shell_asks_for_nothing_and_closes_no_element_early():
+    text = shell()
+    assert text.count(PLACE) == 1
+    assert not re.search(r"""(src|href)=["']|@import|url\((?!["']?data:)""", text)
+    assert "default-src 'none'" in text
+    assert len(re.findall(r"<script\b", text)) == len(re.findall(r"</script>", text))
+    assert len(re.findall(r"<style\b", text)) == len(re.findall(r"</style>", text)) == 1
+
+
+def test_embed_refuses_what_json_does_not_have():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        embed({"p": float("nan")})
+
+
+def changed(**step) -> str:
+    data = make_run().to_dict()
+    data["steps"][0] |= step
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not a run of schema"),
+        ('{"schema": "specviz.race/1"}', "not a run of schema"),
+        (changed(t_end="soon"), r"steps\[0\].t_end"),
+        (changed(t_start=2.0), r"run.steps\[0\] ends before it begins"),
+        (changed(tokens=[make_run().to_dict()["steps"][0]["tokens"][0] | {"parent": 0}]), "parent is 0"),
+        (changed(tokens=[make_run().to_dict()["steps"][0]["tokens"][0] | {"fate": "kept"}]), "fate is 'kept'"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_with_its_place(text, words):
+    with pytest.raises(ValueError, match=words):
+        open_run(text)
+
+
+def test_the_command_writes_beside_the_run_and_refuses_in_a_sentence(tmp_path):
+    file = tmp_path / "run.json"
+    file.write_text(make_run().to_json())
+    result = CliRunner().invoke(app, ["replay", str(file)])
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert json.loads(embedded(page)) == make_run().to_dict()
+    for arguments, words in [
+        ([str(tmp_path / "none.json")], "No such file"),
+        ([str(tmp_path / "run.html")], "is the run itself"),
+        ([str(tmp_path / "run.html"), "-o", str(tmp_path / "other.html")], "Cannot replay"),
+        ([str(file), "-o", str(tmp_path / "no" / "where.html")], "No such file"),
+    ]:
+        result = CliRunner().invoke(app, ["replay", *arguments])
+        assert result.exit_code == 2
+        assert words in result.output
+        assert result.output.startswith("specviz: ")
