@@ -25,10 +25,12 @@ LONGEST = 768
 
 @dataclass(slots=True)
 class Chats:
-    """Chat i is `ids[i]`, template included; its answer begins at `answer_start[i]`."""
+    """Chat i is `ids[i]`, template included; its answer begins at `answer_start[i]`. `tried` counts the attempts that
+    they came of, kept or not."""
 
     ids: list[np.ndarray]
     answer_start: list[int]
+    tried: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -42,12 +44,16 @@ class Chats:
         return Chats(self.ids[part], self.answer_start[part])
 
     def save(self, path: Path) -> None:
-        """Write as .npz: `ids` (uint32, concatenated), `offsets`, `answer_start`."""
+        """Write as .npz: `ids` (uint32, concatenated), `offsets`, `answer_start`, `tried`."""
         offsets = np.cumsum([0, *(len(chat) for chat in self.ids)])
         ids = np.concatenate(self.ids) if self.ids else np.zeros(0)
         temporary = path.with_suffix(".part.npz")
         np.savez_compressed(
-            temporary, ids=ids.astype(np.uint32), offsets=offsets, answer_start=np.array(self.answer_start, np.int64)
+            temporary,
+            ids=ids.astype(np.uint32),
+            offsets=offsets,
+            answer_start=np.array(self.answer_start, np.int64),
+            tried=self.tried,
         )
         temporary.replace(path)
 
@@ -61,11 +67,12 @@ class Chats:
         try:
             with np.load(path) as data:
                 ids, offsets, starts = (data[name].astype(np.int64) for name in ("ids", "offsets", "answer_start"))
+                tried = int(data["tried"]) if "tried" in data else len(starts)
         except (OSError, KeyError, ValueError) as error:
             raise SettingsError(f"{path} holds no chats: make it with `python -m specviz train synthesise`.") from error
         if vocab_size is not None and len(ids) and ids.max() >= vocab_size:
             raise SettingsError(f"{path} holds token id {ids.max()}: these chats were written by another model.")
-        return cls([ids[a:b] for a, b in pairwise(offsets)], starts.tolist())
+        return cls([ids[a:b] for a, b in pairwise(offsets)], starts.tolist(), tried)
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ def synthesise(
     pair: PairName = None,
     target: Target = None,
     chats: Annotated[int, typer.Option(min=1, help="How many it shall hold.")] = 4000,
-    wave: Annotated[int, typer.Option(min=1, help="Chats written side by side.")] = 64,
+    side: Annotated[int, typer.Option(min=1, help="Chats written side by side.")] = 64,
     answer: Annotated[int, typer.Option(min=8, help="Length limit of an answer in tokens.")] = 256,
     seed: Seed = 0,
     dtype: Dtype = "auto",
@@ -47,7 +47,7 @@ def synthesise(
 
         engine = load_engine({"pair": pair, "target": target, "dtype": dtype, "device": device})
         made = write(
-            engine, out, chats=chats, seed=seed, wave=wave, answer_most=answer, report=lambda text: console.print(text)
+            engine, out, chats=chats, seed=seed, side=side, answer_most=answer, report=lambda text: console.print(text)
         )
         console.print(f"{out}: {len(made)} chats, {made.tokens} answer tokens.", soft_wrap=True)
 

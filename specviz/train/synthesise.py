@@ -1,20 +1,26 @@
 """The target writes its own chats: a user's turn behind the template's opening, then the answer, many side by side.
 
-What the target itself would say is what a draft has to foresee, so no outside text is needed. A wave of chats is a
-batch of the engine's own; the file is written behind each and a later call goes on with it. The seed of a wave is
-(seed, chats before it), so an interrupted job ends up with the same chats. Held by tests/unit/test_train.py.
+What the target itself would say is what a draft has to foresee, so no outside text is needed. Batching is continuous
+(Yu et al. 2022, Orca, §3): a chat that ends leaves its place, and the opening's keys and values, to the next one, so
+every pass is full. Each attempt has random numbers of its own and the file keeps attempts in their order, so a job that
+was interrupted ends up with the same chats. Held by tests/unit/test_train.py.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from specviz.engine.cache import KVCache, Pass
 from specviz.engine.engine import Engine
+from specviz.errors import SettingsError
 from specviz.train.chats import Chats
 
 #: Temperatures of the answers, in turn; user turns are drawn at 1. Tokens below this part of the best are left out.
@@ -23,6 +29,8 @@ TEMPERATURES, MIN_P = (0.2, 0.6, 1.0), 0.003
 TURN_MOST, TURN_LEAST = 70, 4
 #: Least tokens of an answer that is kept.
 ANSWER_LEAST = 8
+#: Seconds between two times the file is written, and attempts in a row that may come to nothing.
+EVERY, IDLE_MOST = 30.0, 2000
 _MARK = "specviz user turn"
 
 
@@ -46,56 +54,148 @@ def template(engine: Engine) -> Template:
     return Template(*(tokenizer.encode(part, add_special_tokens=False) for part in (before, behind)))
 
 
+@dataclass(slots=True)
+class Attempt:
+    """One chat in the making: `forced` are ids of the template that come next, `answer_start` is 0 in the user's turn;
+    `kept` is None while it goes on."""
+
+    number: int
+    ids: list[int]
+    random: np.random.Generator
+    answer_start: int = 0
+    forced: deque[int] = field(default_factory=deque)
+    kept: bool | None = None
+
+    @property
+    def temperature(self) -> float:
+        return TEMPERATURES[self.number % len(TEMPERATURES)] if self.answer_start else 1.0
+
+
+class Desk:
+    """Writes chats side by side, each in a place of its own in the target's memory.
+
+    Args:
+        side: how many places.
+        answer_most: length limit of an answer in tokens.
+        first: number of the first attempt.
+    """
+
+    def __init__(self, engine: Engine, side: int, answer_most: int, seed: int, first: int) -> None:
+        self._target, self._form, self._seed, self._next = engine.target, template(engine), seed, first
+        self._ends, self._answer_most = frozenset(engine.eos_token_ids), answer_most
+        longest = len(self._form.opening) + TURN_MOST + len(self._form.between or ()) + answer_most
+        self._capacity = min(longest + 1, self._target.max_positions)
+        if self._capacity <= longest - answer_most + ANSWER_LEAST:
+            raise SettingsError(
+                f"{self._target.name} reads at most {self._target.max_positions} tokens: too few for a chat."
+            )
+        engine.claim(self._capacity, side)
+        self._places: list[KVCache] = []
+        for _ in range(side):
+            place = self._target.open(self._capacity)
+            place.prefill(self._form.opening[:-1])
+            self._places.append(place)
+        self._busy: dict[int, Attempt] = {}
+
+    def step(self, more: bool) -> list[Attempt]:
+        """One pass over all places; the attempts that ended with it. With `more` free places begin new ones."""
+        if more:
+            for place in range(len(self._places)):
+                if place not in self._busy:
+                    self._busy[place] = self._begin(place)
+        order = list(self._busy)
+        rows = self._target.run([Pass(self._places[place], self._busy[place].ids[-1:]) for place in order])
+        drawn = self._draw(torch.cat([row[-1:] for row in rows]), [self._busy[place] for place in order])
+        ended = []
+        for place, token in zip(order, drawn, strict=True):
+            attempt = self._busy[place]
+            self._go_on(attempt, token)
+            if attempt.kept is not None:
+                ended.append(self._busy.pop(place))
+        return ended
+
+    def _begin(self, place: int) -> Attempt:
+        opening = self._form.opening
+        self._places[place].rollback(len(opening) - 1)
+        attempt = Attempt(self._next, list(opening), np.random.default_rng([self._seed, self._next]))
+        attempt.answer_start = 0 if self._form.between is not None else len(opening)
+        self._next += 1
+        return attempt
+
+    def _draw(self, logits: Tensor, attempts: Sequence[Attempt]) -> list[int]:
+        """A token for each of (attempts, vocabulary) logits; those whose token is forced draw nothing."""
+        options = {"device": logits.device, "dtype": torch.float32}
+        heat = torch.tensor([attempt.temperature for attempt in attempts], **options)
+        u = torch.tensor([0.0 if attempt.forced else attempt.random.random() for attempt in attempts], **options)
+        p = (logits.float() / heat[:, None]).softmax(-1)
+        p = p.where(p >= MIN_P * p.amax(-1, keepdim=True), torch.zeros_like(p))
+        mass = p.cumsum(-1)
+        whole = mass[:, -1:].contiguous()
+        # u * whole may round up to the whole, which no token lies above.
+        quantile = torch.minimum(u[:, None] * whole, whole.nextafter(torch.zeros_like(whole)))
+        return torch.searchsorted(mass, quantile, right=True)[:, 0].tolist()
+
+    def _go_on(self, attempt: Attempt, token: int) -> None:
+        between, said = self._form.between, len(attempt.ids) - len(self._form.opening)
+        if attempt.forced:
+            attempt.ids.append(attempt.forced.popleft())
+        elif not attempt.answer_start:
+            if token not in self._ends:
+                attempt.ids.append(token)
+                attempt.kept = False if said + 1 >= TURN_MOST else None
+            elif said < TURN_LEAST:
+                attempt.kept = False
+            else:  # the end-of-turn id is the template's own
+                attempt.forced.extend(between)
+                attempt.answer_start = len(attempt.ids) + len(between)
+                attempt.ids.append(attempt.forced.popleft())
+        else:
+            attempt.ids.append(token)
+            length = len(attempt.ids) - attempt.answer_start
+            if token in self._ends or length >= self._answer_most or len(attempt.ids) >= self._capacity:
+                attempt.kept = length >= ANSWER_LEAST
+
+
+@torch.inference_mode()
 def synthesise(
     engine: Engine,
     path: Path,
     *,
     chats: int,
     seed: int = 0,
-    wave: int = 64,
+    side: int = 64,
     answer_most: int = 256,
     report: Callable[[str], None] = print,
 ) -> Chats:
     """Write chats to `path` until it holds `chats`; those it holds already count.
 
     Args:
-        wave: chats written side by side.
+        side: chats written side by side.
         answer_most: length limit of an answer in tokens.
+
+    Raises:
+        SettingsError: the file holds something else, or the target writes nothing that could be kept.
     """
     known = Chats.load(path, engine.target.vocab_size) if path.exists() else Chats([], [])
-    form, start, before, idle = template(engine), time.monotonic(), known.tokens, 0
-    while len(known) < chats and idle < 20:
-        random = np.random.default_rng([seed, len(known), idle])
-        new = _wave(engine, form, min(wave, chats - len(known)), answer_most, random)
-        idle = 0 if new.ids else idle + 1
-        known = Chats(known.ids + new.ids, known.answer_start + new.answer_start)
-        known.save(path)
-        rate = (known.tokens - before) / max(time.monotonic() - start, 1e-9)
-        report(f"{len(known)} chats, {known.tokens} answer tokens, {rate:.0f} a second")
+    if len(known) >= chats:
+        return known
+    desk = Desk(engine, side, answer_most, seed, known.tried)
+    start, before, saved = time.monotonic(), known.tokens, time.monotonic()
+    waiting: dict[int, Attempt] = {}  # ended before an earlier one
+    idle = 0
+    while len(known) < chats:
+        enough = len(known) + sum(bool(attempt.kept) for attempt in waiting.values()) >= chats
+        waiting.update((attempt.number, attempt) for attempt in desk.step(not enough))
+        while len(known) < chats and (attempt := waiting.pop(known.tried, None)) is not None:
+            known.tried, idle = known.tried + 1, 0 if attempt.kept else idle + 1
+            if attempt.kept:
+                known.ids.append(np.array(attempt.ids))
+                known.answer_start.append(attempt.answer_start)
+        if idle >= IDLE_MOST:
+            raise SettingsError(f"{engine.target.name} writes no chats: {idle} attempts in a row came to nothing.")
+        if time.monotonic() - saved > EVERY or len(known) >= chats:
+            known.save(path)
+            saved = time.monotonic()
+            rate = (known.tokens - before) / max(saved - start, 1e-9)
+            report(f"{len(known)} chats, {known.tokens} answer tokens, {rate:.0f} a second")
     return known
-
-
-def _wave(engine: Engine, form: Template, count: int, most: int, random: np.random.Generator) -> Chats:
-    plain = {"draft": "none", "trace": False, "min_p": MIN_P}
-    prompts, between = [form.opening] * count, form.between
-    if between is not None:
-        turns = engine.generate_batch(
-            prompts, [{"seed": int(s)} for s in random.integers(2**31, size=count)],
-            temperature=1.0, max_new_tokens=TURN_MOST, **plain,
-        )  # fmt: skip
-        said = [run.output.token_ids for run in turns if run.output.finish_reason == "eos"]
-        # The end-of-turn id is the template's own.
-        prompts = [[*form.opening, *ids[:-1], *between] for ids in said if len(ids) > TURN_LEAST]
-        if not prompts:
-            return Chats([], [])
-    settings = [
-        {"seed": int(s), "temperature": TEMPERATURES[i % len(TEMPERATURES)] if between is not None else 1.0}
-        for i, s in enumerate(random.integers(2**31, size=len(prompts)))
-    ]
-    runs = engine.generate_batch(prompts, settings, max_new_tokens=most, **plain)
-    made = Chats([], [])
-    for prompt, run in zip(prompts, runs, strict=True):
-        if len(run.output.token_ids) >= ANSWER_LEAST:
-            made.ids.append(np.array([*prompt, *run.output.token_ids]))
-            made.answer_start.append(len(prompt))
-    return made

@@ -97,6 +97,8 @@ def test_trees_and_chains_take_turns_in_the_shared_memory(draft):
 
 def test_a_model_of_one_layer_has_nothing_to_skip_and_an_exit_beyond_the_model_is_refused():
     engine = tiny_engine("llama", layers=1)
+    assert engine.drafts()["hybrid"] is None  # the eagle head drafts
+    engine.use_head("eagle", "It was eaten.")
     for draft in ("layer_skip", "tree", "hybrid"):
         assert "has a single layer: there is nothing to skip" in engine.drafts()[draft]
         with pytest.raises(SettingsError, match="single layer"):

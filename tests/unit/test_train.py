@@ -11,6 +11,7 @@ from specviz import cli
 from specviz.drafters.head import load_head
 from specviz.drafters.heads import KINDS, find_heads
 from specviz.drafters.shapes import EagleShape
+from specviz.engine.engine import Engine
 from specviz.engine.model import LanguageModel
 from specviz.errors import SettingsError
 from specviz.train.chats import Chats, batches, documents, frequent
@@ -21,7 +22,17 @@ from specviz.train.learner import OVERLAP_WEIGHT, HeadLoss
 from specviz.train.loop import LONGEST_STEP, Plan, Progress, Stopwatch, Training, rate_at
 from specviz.train.model import DraftModel
 from specviz.train.muon import orthogonalised
-from specviz.train.synthesise import synthesise
+from specviz.train.synthesise import (
+    ANSWER_LEAST,
+    MIN_P,
+    TEMPERATURES,
+    TURN_LEAST,
+    TURN_MOST,
+    Attempt,
+    Desk,
+    synthesise,
+    template,
+)
 from tests.conftest import tiny_engine
 from tests.tiny import ARCHITECTURES, VOCAB_SIZE, tiny_folder, tiny_model, tiny_tokenizer
 
@@ -290,14 +301,73 @@ def test_a_draft_has_a_shape_for_every_architecture(architecture, kind):
     assert {name for name, rows in learner.parts().items() if sum(rows) == sizes[name][0]} == set(learner.parts())
 
 
-def test_synthesis_goes_on_and_is_the_same_with_and_without_an_interruption(tmp_path):
-    engine = tiny_engine()  # no chat template: text from the end-of-text id on
-    whole = synthesise(engine, tmp_path / "a.npz", chats=6, wave=3, answer_most=20, report=lambda _: None)
-    synthesise(engine, tmp_path / "b.npz", chats=3, wave=3, answer_most=20, report=lambda _: None)
-    again = synthesise(engine, tmp_path / "b.npz", chats=6, wave=3, answer_most=20, report=lambda _: None)
+def chatting_engine() -> Engine:
+    """Its end-of-turn id comes often enough that some turns are too short, some too long and some just right."""
+    model = tiny_model("llama", std=0.05)
+    tokenizer = tiny_tokenizer(True)
+    engine = Engine(LanguageModel(model, "tiny", VOCAB_SIZE), tokenizer, eos_token_ids=range(24))
+    assert len(template(engine).between) > 1
+    return engine
+
+
+def made_chats(engine: Engine, path, count: int, side: int) -> Chats:
+    return synthesise(engine, path, chats=count, side=side, answer_most=20, report=lambda _: None)
+
+
+@pytest.mark.parametrize("with_template", [True, False])
+def test_synthesis_is_the_same_however_many_are_written_side_by_side_and_interrupted(tmp_path, with_template):
+    engine = chatting_engine() if with_template else tiny_engine()
+    whole = made_chats(engine, tmp_path / "a.npz", 12, 5)
+    made_chats(engine, tmp_path / "b.npz", 3, 4)
+    again = made_chats(engine, tmp_path / "b.npz", 12, 1)
     assert [one.tolist() for one in again.ids] == [one.tolist() for one in whole.ids]
-    assert len({tuple(one.tolist()) for one in whole.ids}) > 1
-    assert all(ids[0] == 0 and start == 1 for ids, start in zip(whole.ids, whole.answer_start, strict=True))
+    assert (again.answer_start, again.tried) == (whole.answer_start, whole.tried)
+    assert len({tuple(one.tolist()) for one in whole.ids}) > 10
+    form, ends = template(engine), engine.eos_token_ids
+    for ids, start in zip(whole.ids, whole.answer_start, strict=True):
+        ids = ids.tolist()
+        assert ids[: len(form.opening)] == form.opening
+        assert ANSWER_LEAST <= len(ids) - start <= 20
+        assert not set(ids[start:-1]) & set(ends)
+        if with_template:
+            turn = ids[len(form.opening) : start - len(form.between)]
+            assert ids[start - len(form.between) : start] == form.between
+            assert TURN_LEAST <= len(turn) < TURN_MOST
+            assert not set(turn) & set(ends)
+    assert whole.tried > 12 or not with_template
+
+
+def test_a_pass_of_synthesis_is_always_full_until_enough_is_under_way(tmp_path, monkeypatch):
+    """A chat that ends makes room for the next one."""
+    engine, sizes = chatting_engine(), []
+    assert engine.target.refuses_trees() is None  # tried out once, by passes of its own
+    run = engine.target.run
+    monkeypatch.setattr(engine.target, "run", lambda passes: sizes.append([len(p.ids) for p in passes]) or run(passes))
+    made_chats(engine, tmp_path / "a.npz", 12, 4)
+    assert all(set(rows) == {1} for rows in sizes)
+    assert sum(len(rows) == 4 for rows in sizes) > 0.8 * len(sizes)
+
+
+def test_the_tokens_are_drawn_from_the_tempered_distribution():
+    engine = chatting_engine()
+    with torch.inference_mode():
+        desk = Desk(engine, 1, 20, 0, 0)
+    logits = torch.tensor([[0.0, 1.0, 2.0, -9.0]]).expand(4000, -1)
+    for number, answer_start in ((0, 5), (1, 5), (2, 5), (0, 0)):
+        heat = TEMPERATURES[number] if answer_start else 1.0
+        attempts = [Attempt(number, [1], np.random.default_rng(i), answer_start) for i in range(4000)]
+        seen = np.bincount(desk._draw(logits, attempts), minlength=4) / 4000
+        expected = (logits[0] / heat).softmax(-1).numpy()
+        assert abs(seen - np.where(expected < MIN_P * expected.max(), 0, expected)).max() < 0.03
+        assert seen[3] == 0
+
+
+def test_a_target_that_writes_no_chats_is_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("specviz.train.synthesise.IDLE_MOST", 20)
+    engine = chatting_engine()
+    engine.eos_token_ids = tuple(range(VOCAB_SIZE))  # every turn ends at once
+    with pytest.raises(SettingsError, match="writes no chats"):
+        made_chats(engine, tmp_path / "a.npz", 2, 4)
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +390,7 @@ def test_the_whole_pipeline_from_the_command_line(monkeypatch, capsys, folder, t
     prompts.write_text('{"turns": ["hi there"]}\n{"prompt": "the draft"}\n', encoding="utf-8")
     models = ["--target", folder, "--device", "cpu"]
     assert run(monkeypatch, "train", "synthesise", *models, "--out", tmp_path / "own.npz", "--chats", 2,
-               "--wave", 16, "--answer", 10, "--dtype", "float32") == 0  # fmt: skip
+               "--side", 16, "--answer", 10, "--dtype", "float32") == 0  # fmt: skip
     reads = []
     read = Reader.read
     monkeypatch.setattr(Reader, "read", lambda self, ids: reads.append(ids) or read(self, ids))

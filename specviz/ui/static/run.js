@@ -24,8 +24,9 @@
       this.player = new sv.Player(this);
       this.transport = new sv.Transport(part("transport"), this.player, "Run", true);
       const lookup = (s, t) => ({ step: this.steps[s], token: this.steps[s].tokens[t], run: this.run, steps: this.steps.length });
-      this.card = new sv.Card(part("card"), this.stream, lookup);
       this.scope = new sv.Microscope(part("scope"), this.stream, lookup, (words) => (this.part("announce").textContent = words));
+      // Behind the microscope, which marks the token that it shows: that one needs no card.
+      this.card = new sv.Card(part("card"), this.stream, lookup);
       this._charts();
       this.transport.changed();
       this._legend();
