@@ -127,10 +127,13 @@ def tiny_folder(
     """Save `tiny_model` and `tiny_tokenizer` as an HF-format folder at `path` and return it."""
     options = {"vocab_padding": vocab_padding, "hidden": hidden, "layers": layers, "max_positions": max_positions}
     tiny_model(architecture, seed=seed, eos=eos, **options).save_pretrained(path)
-    _tokenizer(chat).save_pretrained(path)
+    _tokenizer(chat, eos).save_pretrained(path)
     return Path(path)
 
 
 @cache
-def _tokenizer(chat: bool) -> PreTrainedTokenizerFast:
-    return tiny_tokenizer(chat)
+def _tokenizer(chat: bool, eos: bool) -> PreTrainedTokenizerFast:
+    tokenizer = tiny_tokenizer(chat)
+    if not eos:
+        tokenizer.eos_token = None  # whose id would end a run, too
+    return tokenizer

@@ -33,7 +33,7 @@ class Dense:
 
     @property
     def bytes(self) -> int:
-        return self.weight.nbytes
+        return self.weight.nbytes + (0 if self.bias is None else self.bias.nbytes)
 
 
 class Int8:

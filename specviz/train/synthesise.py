@@ -103,7 +103,7 @@ class Desk:
             for place in range(len(self._places)):
                 if place not in self._busy:
                     self._busy[place] = self._begin(place)
-        order = list(self._busy)
+        order = sorted(self._busy)  # in the order of memory, where a pass over all places copies nothing
         rows = self._target.run([Pass(self._places[place], self._busy[place].ids[-1:]) for place in order])
         drawn = self._draw(torch.cat([row[-1:] for row in rows]), [self._busy[place] for place in order])
         ended = []

@@ -16,7 +16,7 @@ from specviz.settings import CANDIDATES_MAX, CANDIDATES_MIN, GAMMA_MAX, GAMMA_MI
 from specviz.ui.components import Fold, Picker
 from specviz.ui.words import DRAFT_WORDS, NEEDS, draft_words, rule_words
 
-MAX_NEW_TOKENS = 512
+MAX_NEW_TOKENS = 2048
 ROUNDS = 3
 WAITING = {"model": "known once the target model has loaded."}
 

@@ -203,8 +203,11 @@ def test_of_quick_changes_the_last_one_stays(open_page):
     for draft in ("layer_skip", "ngram", "ngram-smoothed"):
         choose(page, draft=draft)
     page.wait_for_function("document.querySelector('#sv-draft-picker input:checked').value === 'ngram-smoothed'")
-    while len(held) < 3:
-        page.wait_for_timeout(20)
+    for _ in range(200):
+        if len(held) == 3:
+            break
+        page.wait_for_timeout(50)
+    assert len(held) == 3
     with page.expect_response("**/run/predict"):
         held[2].continue_()
     page.wait_for_selector(".sv-run .sv-step[data-change='from here: Smoothed n-gram']")

@@ -20,12 +20,12 @@ HOSTILE = "A 100 % “prompt”\n& more = ${1+1} </script> \u202e #1? \U0001f389
 
 
 def query(page: Page) -> dict[str, str]:
-    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query, keep_blank_values=True).items()}
+    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).fragment, keep_blank_values=True).items()}
 
 
 def wait_for(page: Page, **expected: str) -> None:
     page.wait_for_function(
-        """expected => { const found = new URLSearchParams(location.search);
+        """expected => { const found = new URLSearchParams(location.hash.slice(1));
         return Object.entries(expected).every(([name, value]) => found.get(name) === value); }""",
         arg=expected,
     )
@@ -40,6 +40,7 @@ def words(page: Page) -> str:
 
 
 def go(page: Page, address: str) -> None:
+    page.goto("about:blank")
     page.goto(address)
     page.wait_for_selector(".sv-header[data-state=ready]")
 
@@ -87,7 +88,7 @@ def test_bad_values_get_a_sentence_and_the_good_ones_stay(open_page):
     page = open_page()
     go(
         page,
-        f"{page.url.split('?')[0]}?gamma=99&temperature=hot&draft=%3Cb%3E&seed=3&verify=block&max_new_tokens=2.5&talk=no",
+        f"{page.url.split('#')[0]}?talk=no&gamma=99#temperature=hot&draft=%3Cb%3E&seed=3&verify=block&max_new_tokens=2.5",
     )
     page.wait_for_function("document.querySelector('.sv-share-words').textContent !== ''")
     said = words(page)
@@ -104,15 +105,16 @@ def test_bad_values_get_a_sentence_and_the_good_ones_stay(open_page):
     page.wait_for_timeout(600)
     assert words(page) == said  # it stays until something is changed
     set_slider(page, "sv-temperature", 1)
-    wait_for(page, temperature="1", gamma="16", seed="3", talk="no")
+    wait_for(page, temperature="1", gamma="16", seed="3")
+    assert urlsplit(page.url).query == "talk=no"
     assert words(page) == ""
     assert "draft" not in query(page)
 
 
 def test_a_tree_and_rule_block_do_not_come_together(open_page):
     page = open_page()
-    go(page, f"{page.url.split('?')[0]}?draft=tree&verify=block")
-    page.wait_for_function("document.querySelector('.sv-share-words').textContent.includes('the rule was left out')")
+    page.goto(f"{page.url.split('#')[0]}#draft=tree&verify=block")  # in the same tab
+    page.wait_for_function("document.querySelector('.sv-share-words')?.textContent.includes('the rule was left out')")
     assert page.locator("#sv-rule-picker input:checked").get_attribute("value") == "rejection"
 
 

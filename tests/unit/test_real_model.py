@@ -65,8 +65,12 @@ def test_drafts_that_run_on_the_target_itself_write_what_plain_decoding_writes(r
     options = {"temperature": 0.0, "max_new_tokens": 12, "gamma": 3, "exit_layer": 8}
     plain = real_engine.generate(PROMPTS[15], draft="none", **options)
     drafts = [
-        {"draft": draft} for draft in ("layer_skip", "hybrid", "tree", "tree-dynamic", "pool", "eagle", "eagle-tree")
-    ]
+        {"draft": draft}
+        for draft in (
+            "layer_skip", "hybrid", "tree", "tree-dynamic", "pool",
+            "model", "eagle", "eagle-tree", "medusa", "feedforward",
+        )
+    ]  # fmt: skip
     for run in real_engine.generate_batch([PROMPTS[15]] * len(drafts), drafts, **options):
         assert run.output == plain.output
 

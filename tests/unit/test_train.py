@@ -341,11 +341,18 @@ def test_a_pass_of_synthesis_is_always_full_until_enough_is_under_way(tmp_path, 
     """A chat that ends makes room for the next one."""
     engine, sizes = chatting_engine(), []
     assert engine.target.refuses_trees() is None  # tried out once, by passes of its own
-    run = engine.target.run
-    monkeypatch.setattr(engine.target, "run", lambda passes: sizes.append([len(p.ids) for p in passes]) or run(passes))
+    run, slots = engine.target.run, []
+
+    def counted(passes):
+        sizes.append([len(one.ids) for one in passes])
+        slots.append([one.cache.slot for one in passes])
+        return run(passes)
+
+    monkeypatch.setattr(engine.target, "run", counted)
     made_chats(engine, tmp_path / "a.npz", 12, 4)
     assert all(set(rows) == {1} for rows in sizes)
     assert sum(len(rows) == 4 for rows in sizes) > 0.8 * len(sizes)
+    assert all(row == sorted(row) for row in slots)  # or every pass would copy the memory together
 
 
 def test_the_tokens_are_drawn_from_the_tempered_distribution():
@@ -397,7 +404,8 @@ def test_the_whole_pipeline_from_the_command_line(monkeypatch, capsys, folder, t
     for kind in KINDS:
         before = len(reads)
         assert run(monkeypatch, "train", kind, *models, "--data", data, "--out", drafts / kind, "--tokens", 600,
-                   "--batch", 300, "--dtype", "float32", "--vocabulary", 80, "--work", tmp_path / "work") == 0  # fmt: skip
+                   "--batch", 300, "--dtype", "float32", "--vocabulary", 80,
+                   "--work", tmp_path / "work") == 0  # fmt: skip
         assert (len(reads) == before) == (kind != "eagle")  # what the first one read serves all
         card = drafts / f"{kind}.json"
         assert run(monkeypatch, "train", "evaluate", *models, "--head", card, "--data", data, "--prompts", prompts,

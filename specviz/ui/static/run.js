@@ -12,7 +12,7 @@
     error: "The run ended with an error.",
   };
 
-  const TREES = new Set(["eagle-tree", "tree", "tree-dynamic", "pool"]);
+  const TREES = new Set(["eagle-tree", "medusa", "tree", "tree-dynamic", "pool"]);
 
   class RunView extends sv.Pane {
     // `ask`: the server's functions; null in a file on its own.

@@ -1,5 +1,6 @@
 // Prompt, settings and seed in the address of the page, so that a link is a set-up: read when the page opens, rewritten
-// when something changes, without a request. What stands in a link is checked like any input and runs nothing.
+// when something changes, without a request. They stand behind the #, which a browser keeps to itself: gradio sends what
+// stands behind the ? along with every request. What a link holds is checked like any input and runs nothing.
 // Held by tests/browser/test_share.py.
 (function (sv) {
   "use strict";
@@ -29,14 +30,18 @@
     return value === number ? { value } : { value, note: `${title(name)} goes from ${low} to ${high}: ${value} is used` };
   }
 
+  // Behind the #, and for a link written by hand behind the ? as well.
+  const asked = () => new URLSearchParams([...new URLSearchParams(location.search), ...new URLSearchParams(location.hash.slice(1))]);
+  const last = (found, name) => found.getAll(name).at(-1);
+
   // `now`: [prompt, ...settings in the order of the spec] as they stand; returns what they become.
   sv.readLink = function (given, now) {
-    const found = new URLSearchParams(location.search);
+    const found = asked();
     const notes = [];
     const names = Object.keys(given.settings);
     const values = names.map((name, i) => {
       if (!found.has(name)) return now[i + 1];
-      const { value, note } = setting(name, found.get(name), given.settings[name]);
+      const { value, note } = setting(name, last(found, name), given.settings[name]);
       if (note) notes.push(note);
       return value ?? now[i + 1];
     });
@@ -47,7 +52,7 @@
     }
     words = notes.length ? `From the link: ${notes.join("; ")}.` : "";
     tell();
-    const prompt = found.get("prompt") ?? sessionStorage.getItem(KEPT) ?? now[0];
+    const prompt = last(found, "prompt") ?? sessionStorage.getItem(KEPT) ?? now[0];
     spec = given;
     restored = JSON.stringify([prompt, ...values]);
     return [prompt, ...values];
@@ -56,16 +61,18 @@
   function address([prompt, ...values]) {
     const url = new URL(location.href);
     const { settings } = spec;
-    url.searchParams.delete("prompt");
-    for (const name of Object.keys(settings)) url.searchParams.delete(name);
+    for (const name of ["prompt", ...Object.keys(settings)]) url.searchParams.delete(name);
+    const held = new URLSearchParams();
     Object.keys(settings).forEach((name, i) => {
       const value = values[i];
       if (value === null || value === undefined || (value === settings[name].default && name !== "seed")) return;
-      url.searchParams.set(name, settings[name].kind === "flag" ? (value ? "1" : "0") : String(value));
+      held.set(name, settings[name].kind === "flag" ? (value ? "1" : "0") : String(value));
     });
-    const whole = new URL(url);
-    whole.searchParams.set("prompt", prompt ?? "");
-    return whole.href.length > MOST ? { href: url.href, cut: true } : { href: whole.href, cut: false };
+    const link = () => Object.assign(new URL(url), { hash: String(held) }).href;
+    const bare = link();
+    held.set("prompt", prompt ?? "");
+    const whole = link();
+    return whole.length > MOST ? { href: bare, cut: true } : { href: whole, cut: false };
   }
 
   function write() {
@@ -84,6 +91,9 @@
     latest = now;
     timer ??= setTimeout(write, SOON_MS);
   };
+
+  // A link opened in a tab that shows the page already.
+  window.addEventListener("hashchange", () => location.hash.includes("=") && location.reload());
 
   sv.mountShare = function (element) {
     const button = element.querySelector("button");
