@@ -37,10 +37,10 @@ PROMPTS = [
 
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_both_ngram_modes_write_what_plain_decoding_writes(real_engine, prompt):
-    options = {"temperature": 0.0, "max_new_tokens": 64}
-    plain = real_engine.generate(prompt, draft="none", **options)
-    for draft in ("ngram", "ngram-smoothed"):
-        run = real_engine.generate(prompt, draft=draft, gamma=4, **options)
+    """Side by side in one batch, which is quicker than one by one."""
+    drafts = [{"draft": draft} for draft in ("none", "ngram", "ngram-smoothed")]
+    plain, *runs = real_engine.generate_batch([prompt] * 3, drafts, temperature=0.0, max_new_tokens=64, gamma=4)
+    for run in runs:
         assert run.output == plain.output
         assert Run.from_json(run.to_json()) == run
 
@@ -114,7 +114,7 @@ def test_the_fast_path_writes_what_transformers_writes(real_engine):
 
 #: What a process needs beside weights and cache, once libraries are imported: tokenizer and heads, what the libraries
 #: allocate at the first pass, scratch memory of a prefill pass, and logits and distributions. README states it.
-BESIDES = 256 * 2**20
+BESIDES = 384 * 2**20
 MEMORY = """
 import os, psutil, torch, specviz, specviz.engine.engine, specviz.drafters
 from specviz.zoo.convert import import_libraries
