@@ -155,6 +155,7 @@ def evaluate(
             raise SettingsError("Say what to measure on: --data, --prompts or both.")
         from specviz.drafters.head import load_head
         from specviz.drafters.heads import load
+        from specviz.lab.prompts import read_prompts
         from specviz.train import evaluate as lab
         from specviz.train.chats import Chats
 
@@ -169,7 +170,7 @@ def evaluate(
         if data is not None:
             sets["held-out chats"] = lab.held_out_prompts(Chats.load(data, engine.target.vocab_size), count)
         if prompts is not None:
-            sets[prompts.stem] = lab.read_prompts(prompts)
+            sets[prompts.stem] = [prompt.text for prompt in read_prompts(prompts)]
         measured = lab.evaluate(
             engine, kind, sets, gammas=[int(g) for g in gammas.split(",")], candidates=candidates, tokens=tokens,
             report=lambda text: console.print(text, soft_wrap=True),

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from specviz.engine.engine import Engine
-from specviz.errors import SettingsError
 from specviz.train.chats import Chats
 
 #: For each kind of draft the types it drafts as: a chain, whose q is a distribution, and a tree.
@@ -44,19 +43,6 @@ class Measured:
     high: float
     acceptance: list[float]
     overlap: list[float]
-
-
-def read_prompts(path: Path) -> list[str]:
-    """The first turn of each line of a JSONL file with `turns`, or its `prompt`.
-
-    Raises:
-        SettingsError: another format.
-    """
-    try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        return [row["turns"][0] if "turns" in row else row["prompt"] for row in rows]
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise SettingsError(f"{path} holds no prompts: each line must be JSON with `turns` or `prompt`.") from error
 
 
 def held_out_prompts(chats: Chats, count: int) -> list[list[int]]:
