@@ -105,6 +105,9 @@
     node.scrollIntoView({ block: "start", behavior: sv.stillMotion() ? "auto" : "smooth" });
   };
 
+  // Called with (pane, event) after every event of any pane: thousands in a run, too many for events of the document.
+  sv.listeners = [];
+
   // The value of a component is a growing text of JSON lines whose first line is {"type":"page","number":n}.
   // Returns a function that takes the whole text and hands on only the lines not seen yet.
   sv.feedReader = function ({ onStart, onEvent }) {

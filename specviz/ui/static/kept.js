@@ -27,7 +27,7 @@
     return `${sv.draftName(draft)}, ${adaptive ? "adaptive gamma" : `gamma ${gamma}`}`;
   };
 
-  document.addEventListener("sv-event", ({ detail: { pane, event } }) => {
+  sv.listeners.push((pane, event) => {
     if (event.type === "race") {
       const runs = event.race.lanes.map((lane) => ({ name: sv.laneName(lane), run: lane.runs[lane.shown] }));
       keep("Race", pane, runs, runs.map(({ name }) => name).join(", "));

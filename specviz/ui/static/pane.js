@@ -54,7 +54,7 @@
       this.heard = Date.now();
       const handler = this[`_on_${event.type}`];
       if (handler) handler.call(this, event);
-      document.dispatchEvent(new CustomEvent("sv-event", { detail: { pane: this, event } }));
+      for (const heard of sv.listeners) heard(this, event);
     }
 
     _on_queued({ position }) {

@@ -6,8 +6,10 @@
 
   // A follower makes up what it lags behind within about this time.
   const CATCH_UP_S = 0.12;
-  // ... and draws no more often than this: every drawing lays the last line out anew.
+  // ... and draws no more often than this: every drawing lays the last line out anew and paints the text, which takes
+  // longer the more of it there is.
   const FOLLOW_S = 0.045;
+  const FOLLOW_S_PER_ITEM = 0.00006;
 
   sv.Player = class Player {
     // view: {show(count, t), changed(player)}; show is called at most once per animation frame.
@@ -132,7 +134,7 @@
       const tick = (now) => {
         this._moving = false;
         if (!this.playing) return;
-        if (this.atFront && this._last !== null && now - this._last < FOLLOW_S * 1000) {
+        if (this.atFront && this._last !== null && now - this._last < (FOLLOW_S + FOLLOW_S_PER_ITEM * this.items.length) * 1000) {
           this._moving = true;
           requestAnimationFrame(tick);
           return;
