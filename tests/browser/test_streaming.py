@@ -101,5 +101,5 @@ def test_two_thousand_tokens_at_twenty_batches_a_second(open_page):
     assert written == "".join(expected)
     assert len(expected) >= TOKENS
     assert page.evaluate("window.touched") == 0
-    # The same work takes more processor time while other tests have the second thread of the core: one more try for them.
+    # The same work takes more processor time while other tests share the core: one more try.
     assert share < 0.5 or streamed(open_page(motion="no-preference"), header, steps, end) < 0.5
