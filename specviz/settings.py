@@ -54,7 +54,7 @@ class Settings:
     `min_p` 0, `repetition_penalty` 1 and `frequency_penalty` 0 are off.
     """
 
-    draft: str = "ngram"
+    draft: str = "hybrid"
     gamma: int = 4
     adaptive: bool = False
     min_confidence: float = 0.0

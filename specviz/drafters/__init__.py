@@ -66,18 +66,18 @@ MAKERS: dict[str, Callable[[Kit], Drafter]] = {
     "medusa": lambda kit: MedusaTree(kit.heads["medusa"], kit.settings.candidates),
     "feedforward": lambda kit: FeedForwardDrafter(kit.heads["feedforward"]),
     "layer_skip": lambda kit: ModelDrafter(kit.early_exit(), kit.target.device, "layer_skip"),
-    "hybrid": lambda kit: HybridDrafter(NgramLookup(), MAKERS[hybrid_member(kit)](kit)),
+    "hybrid": lambda kit: HybridDrafter(NgramLookup(), (name := hybrid_member(kit)) and MAKERS[name](kit)),
     "tree": lambda kit: StaticTree(kit.drafting_model(), kit.target.device, kit.settings.candidates),
     "tree-dynamic": lambda kit: DynamicTree(kit.drafting_model(), kit.target.device, kit.settings.candidates),
     "pool": lambda kit: PoolDrafter([MAKERS[name](kit) for name in pool_members(kit)]),
 }
 
 
-def hybrid_member(kit: Kit) -> str:
-    """The draft type that `hybrid` asks where there is nothing to copy."""
+def hybrid_member(kit: Kit) -> str | None:
+    """The draft type that `hybrid` asks where there is nothing to copy; None where there is none for the target."""
     if kit.draft_model:
         return "model"
-    return "eagle" if "eagle" in kit.heads else "model" if kit.model else "layer_skip"
+    return "eagle" if "eagle" in kit.heads else "model" if kit.model else None
 
 
 def pool_members(kit: Kit) -> list[str]:

@@ -1,5 +1,7 @@
 """Draft type `hybrid`: copies when the match is long enough to be trusted, else asks a model or a trained head.
 
+Where nothing was trained for the target there is nobody to ask: it copies behind shorter matches, too, and says so.
+
 Held by tests/unit/test_drafters.py.
 """
 
@@ -10,23 +12,30 @@ from specviz.drafters.protocol import Ask, Drafter, Passes, Proposal, Start
 
 #: Shortest match that is copied.
 TRUSTED_MATCH = 3
+ALONE = "no trained draft and no draft model fit this target: hybrid only copies"
 
 
 class HybridDrafter:
     type = "hybrid"
 
-    def __init__(self, lookup: NgramLookup, model: Drafter) -> None:
+    def __init__(self, lookup: NgramLookup, model: Drafter | None) -> None:
         self._lookup, self._model = lookup, model
-        self.name, self.params, self.warning = f"{lookup.name}, else {model.name}", model.params, model.warning
+        if model is None:
+            self.name, self.params, self.warning = f"{lookup.name} alone", 0, ALONE
+        else:
+            self.name, self.params, self.warning = f"{lookup.name}, else {model.name}", model.params, model.warning
 
     def begin(self, start: Start) -> None:
         self._lookup.begin(start)
-        self._model.begin(start)
+        if self._model:
+            self._model.begin(start)
 
     def width(self, gamma: int) -> int:
         return gamma
 
     def propose(self, ask: Ask) -> Passes[Proposal]:
+        if self._model is None:
+            return self._lookup.copy(ask.context, ask.gamma)
         proposal = self._lookup.copy(ask.context, ask.gamma, TRUSTED_MATCH)
         if proposal.ids or not ask.gamma:
             return proposal

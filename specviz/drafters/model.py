@@ -16,7 +16,7 @@ from torch import Tensor
 from specviz.drafters.protocol import Ask, Passes, Proposal, Start
 from specviz.engine.cache import ROOT, KVCache, Pass
 from specviz.engine.model import LanguageModel
-from specviz.engine.sampling import require_finite
+from specviz.engine.sampling import finite, require_finite
 
 
 class OwnContext:
@@ -127,7 +127,7 @@ class ModelDrafter:
             q = ask.warp(logits, ask.context, [path], checked=False)[0]
             token = ask.noise.later(q, len(ask.context) + depth)
             raw = logits[0].float().softmax(-1)
-            drawn.append(Drawn(token, q, raw, raw[token], logits.isfinite().all()))
+            drawn.append(Drawn(token, q, raw, raw[token], finite(logits)))
             if ask.min_confidence and depth + 1 < ask.gamma and drawn[-1].confidence < ask.min_confidence:
                 proposal.note = (
                     f"stopped drafting: confidence {drawn[-1].confidence:.2f} is below {ask.min_confidence:g}"
@@ -142,6 +142,6 @@ class ModelDrafter:
         """The whole draft from the device at once."""
         numbers = [torch.stack([one.token.double(), one.confidence.double(), one.finite.double()]) for one in drawn]
         node = ROOT
-        for one, (token, confidence, finite) in zip(drawn, torch.stack(numbers).tolist(), strict=True):
-            require_finite(finite)
+        for one, (token, confidence, is_finite) in zip(drawn, torch.stack(numbers).tolist(), strict=True):
+            require_finite(is_finite)
             node = proposal.add(int(token), one.q, node, confidence=confidence, source=self.type, raw_q=one.raw_q)

@@ -46,7 +46,7 @@ def calibrate(engine: Engine, settings: Settings, progress: Callable[[float], No
 
     limit = {"max_new_tokens": STEPS * (GAMMA + 1), "gamma": GAMMA, "ignore_eos": True, "trace": False}
     # On a text that repeats, hybrid would copy in every step and its model seem free: what it costs is the model.
-    draft = hybrid_member(engine.kit(settings)) if settings.draft == "hybrid" else settings.draft
+    draft = (settings.draft == "hybrid" and hybrid_member(engine.kit(settings))) or settings.draft
     options = {"draft": draft, "candidates": settings.candidates, "exit_layer": settings.exit_layer, **limit}
     drafting = _steps(engine, ids, options)
     progress((1 + PASSES_SHARE) / 2)

@@ -108,9 +108,8 @@ class Engine:
             return self._draft_unavailable
         if (kind := NEEDS.get(draft)) and kind not in self.heads:
             return self._heads_unavailable[kind]
-        # Without a draft model these draft with the target's first layers, hybrid rather with the eagle head.
-        without = ("tree", "tree-dynamic") if "eagle" in self.heads else ("hybrid", "tree", "tree-dynamic")
-        early_exit = draft == "layer_skip" or (draft in without and model is None)
+        # Without a draft model trees draft with the target's first layers.
+        early_exit = draft == "layer_skip" or (draft in ("tree", "tree-dynamic") and model is None)
         if early_exit and self.target.layers < 2:
             return f"{self.target.name} has a single layer: there is nothing to skip."
         if early_exit and (reason := self.target.refuses_exit()):

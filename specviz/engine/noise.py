@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.engine.sampling import draw
+from specviz.engine.sampling import best, draw
 
 #: The smallest number drawn: u lies in (0, 1), so that log u exists.
 TINY = 2.0**-53
@@ -80,7 +80,7 @@ class CoupledNoise:
         return int(self.later(weights, position))
 
     def later(self, weights: Tensor, position: int) -> Tensor:
-        return (weights / self._race(position, weights).to(weights.device)).argmax()
+        return best((weights / self._race(position, weights).to(weights.device))[None])[0]
 
     def accept(self) -> None:
         return None

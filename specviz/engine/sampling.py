@@ -49,7 +49,7 @@ class Warp:
         settings = self.settings
         logits = self.adjust(logits, context, paths, checked)
         if self.greedy:
-            return torch.zeros_like(logits).scatter_(1, logits.argmax(-1, keepdim=True), 1.0)
+            return torch.zeros_like(logits).scatter_(1, best(logits)[:, None], 1.0)
         if settings.temperature != 1:
             # Shifted first: at T = 1e-6 a plain division would overflow.
             logits = (logits - logits.amax(-1, keepdim=True)) / settings.temperature
@@ -66,10 +66,10 @@ class Warp:
     ) -> Tensor:
         """Logits after penalties and bias, before temperature; arguments, precision and errors as for a call."""
         settings = self.settings
-        if checked:
-            require_finite(torch.isfinite(logits).all())
         if logits.dtype != torch.float64:
             logits = logits.float()
+        if checked:
+            require_finite(finite(logits))
         if self.reads_path:
             logits = torch.stack([self._penalise(row, context, path) for row, path in zip(logits, paths, strict=True)])
         if settings.logit_bias:
@@ -94,13 +94,25 @@ class Warp:
         return row
 
 
-def require_finite(finite: bool | Tensor) -> None:
+def best(values: Tensor) -> Tensor:
+    """(rows,) where each of (rows, n) values is greatest: the first such place."""
+    # numpy finds it in a tenth of the time on a CPU.
+    return torch.from_numpy(values.numpy().argmax(-1)) if values.device.type == "cpu" else values.argmax(-1)
+
+
+def finite(logits: Tensor) -> Tensor:
+    """() whether all of (rows, vocabulary) logits are, not yet read from the device."""
+    # A sum is finite only when every term is, and takes a thirtieth of the time; float16 would overflow in it.
+    return logits.sum(dtype=logits.dtype if logits.dtype == torch.float64 else torch.float32).isfinite()
+
+
+def require_finite(is_finite: bool | Tensor) -> None:
     """Damaged logits never become a token.
 
     Raises:
-        NumericsError: `finite` is false.
+        NumericsError: `is_finite` is false.
     """
-    if not finite:
+    if not is_finite:
         raise NumericsError(
             "The model returned logits that are not finite: its weights are damaged or the precision is too low; "
             "load it in float32 or fetch it again."

@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 
 from specviz.lab.bench.document import Bench
-from specviz.settings import CANDIDATES_MAX, CANDIDATES_MIN
+from specviz.settings import CANDIDATES_MAX, CANDIDATES_MIN, Settings
 from specviz.ui.components import STATIC, BenchView
 from specviz.ui.feed import Feed
 from specviz.ui.jobs import FREE, JOB, Buttons, Event, buttons_after, stream
@@ -54,7 +54,7 @@ def create_bench() -> BenchPane:
                 label="Prompts",
                 elem_id="sv-bench-prompts",
             )
-            chosen = gr.CheckboxGroup(drafts, value=["ngram"], label="Draft types", elem_id="sv-bench-drafts")
+            chosen = gr.CheckboxGroup(drafts, value=[Settings().draft], label="Draft types", elem_id="sv-bench-drafts")
             gammas = gr.CheckboxGroup([*GAMMAS], value=[1, 3, 5], label="Gamma", elem_id="sv-bench-gammas")
             heats = gr.CheckboxGroup([*TEMPERATURES], value=[0.0], label="Temperature", elem_id="sv-bench-temperatures")
             candidates = gr.CheckboxGroup(

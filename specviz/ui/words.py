@@ -61,7 +61,7 @@ DRAFT_WORDS = {
             "hybrid",
             "Hybrid",
             f"copies where the last {TRUSTED_MATCH} tokens or more stood in the text before; else the trained head or "
-            "the draft model drafts.",
+            "the draft model drafts, where there is one.",
         ),
     ),
     "Trees": (
@@ -114,7 +114,7 @@ NEEDS: dict[str, dict[str, tuple[str, ...]]] = {
     "sv-candidates": {"types": TREES, "without_model": ()},
     # A copy is as sure as another: only what draws or ranks has a confidence.
     "sv-min-confidence": {"types": tuple(draft for draft in _DRAFTING if draft != "ngram"), "without_model": ()},
-    "sv-exit-layer": {"types": ("layer_skip",), "without_model": ("hybrid", "tree", "tree-dynamic", "pool")},
+    "sv-exit-layer": {"types": ("layer_skip",), "without_model": ("tree", "tree-dynamic", "pool")},
 }
 
 

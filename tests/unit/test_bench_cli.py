@@ -107,7 +107,7 @@ def test_adaptive_runs_calibrate_once_and_info_shows_it(specviz, folder, tmp_pat
     assert specviz(*run)[0] == 0
     assert json.loads(file.read_text()) == kept
     _, out, _ = specviz("info")
-    assert "costs of ngram on tiny" in out
+    assert "costs of hybrid on tiny" in out
     assert f"c {kept['calibration']['c']:.3f}" in out
     assert specviz(*run, "--recalibrate")[0] == 0
     assert json.loads(file.read_text())["calibration"] != kept["calibration"]

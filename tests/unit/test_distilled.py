@@ -118,7 +118,7 @@ def test_a_named_draft_model_comes_first_and_hybrid_takes_the_best_there_is():
 def test_without_one_the_sentence_is_that_of_the_pair():
     engine = Engine(target_on("transformers"), tiny_tokenizer(), draft_unavailable="It has no sibling.")
     assert engine.drafts()["model"] == "It has no sibling."
-    assert engine.drafts()["hybrid"] is None  # the first layers draft
+    assert engine.drafts()["tree"] is None  # the first layers draft
 
 
 def test_a_warning_is_said_once_whichever_type_drafts_with_it():

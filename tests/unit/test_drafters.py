@@ -178,6 +178,21 @@ def test_hybrid_copies_a_long_match_and_else_asks_the_model():
     assert drafter.params == drafter._model.params > 0
 
 
+def test_hybrid_with_nobody_to_ask_copies_as_ngram_does_and_says_so():
+    alone = HybridDrafter(NgramLookup(), None)
+    alone.begin(Start([1, 2], 64))
+    for context in ([1, 2, 3, 4, 5, 1], [1, 2, 3, 9]):
+        assert propose(alone, context, 3, GREEDY) == lookup(context, 3)
+    engine = tiny_engine("llama", layers=1)
+    engine.use_head("eagle", "It was eaten.")
+    engine.use_head("model", "It was eaten.")
+    options = {"gamma": 3, "max_new_tokens": 20, "ignore_eos": True}
+    run = engine.generate([5, 6, 7], draft="hybrid", **options)
+    assert "hybrid only copies" in run.steps[0].note
+    assert run.draft.name == "prompt lookup alone"
+    assert run.output == engine.generate([5, 6, 7], draft="ngram", **options).output
+
+
 @pytest.mark.parametrize("draft", DRAFTS)
 def test_a_drafter_says_what_it_is_and_how_wide_it_gets(draft):
     engine = tiny_engine(draft_seed=1)

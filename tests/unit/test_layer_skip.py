@@ -56,7 +56,7 @@ def test_there_is_no_second_cache_and_there_are_no_second_weights():
     before = stores()
     engine = tiny_engine("llama", layers=4)
     assert stores() == before + 1
-    for draft in ("layer_skip", "tree", "pool", "hybrid"):
+    for draft in ("layer_skip", "tree", "pool"):
         engine.generate(PROMPT, draft=draft, max_new_tokens=12)
     assert stores() == before + 1
     exit_ = engine.target.exit(2)
@@ -97,9 +97,7 @@ def test_trees_and_chains_take_turns_in_the_shared_memory(draft):
 
 def test_a_model_of_one_layer_has_nothing_to_skip_and_an_exit_beyond_the_model_is_refused():
     engine = tiny_engine("llama", layers=1)
-    assert engine.drafts()["hybrid"] is None  # the eagle head drafts
-    engine.use_head("eagle", "It was eaten.")
-    for draft in ("layer_skip", "tree", "hybrid"):
+    for draft in ("layer_skip", "tree"):
         assert "has a single layer: there is nothing to skip" in engine.drafts()[draft]
         with pytest.raises(SettingsError, match="single layer"):
             engine.stream(PROMPT, draft=draft)

@@ -189,8 +189,8 @@ def test_another_draft_takes_over_in_the_middle_of_a_run(host):
     steps = [event["step"] for event in events if event["type"] == "step"]
     drafts = [step["draft"] for step in steps]
     turn = drafts.index("ngram-smoothed")
-    assert drafts == ["ngram"] * turn + ["ngram-smoothed"] * (len(drafts) - turn)
-    assert steps[turn]["note"].startswith("draft changed from ngram to ngram-smoothed")
+    assert drafts == ["hybrid"] * turn + ["ngram-smoothed"] * (len(drafts) - turn)
+    assert steps[turn]["note"].startswith("draft changed from hybrid to ngram-smoothed")
     assert events[-1]["summary"]["tokens"] == 1200
     assert not session.swap("none")
 
@@ -207,7 +207,7 @@ def test_a_change_of_draft_that_cannot_be_made_is_a_sentence_and_the_run_goes_on
         assert len(refused) == 1
         assert sentence in refused[0]
         assert events[-1]["output"]["finish_reason"] == "length"
-        assert {event["step"]["draft"] for event in events if event["type"] == "step"} == {"ngram"}
+        assert {event["step"]["draft"] for event in events if event["type"] == "step"} == {"hybrid"}
 
 
 def test_a_proof_ends_with_its_result_and_needs_no_model(tmp_path):

@@ -171,7 +171,7 @@ def test_controls_give_settings_that_hold():
     given |= {"chat": True, "dtype": "auto", "rounds": 3, "also": ["pool"]}
     settings, dtype, race = values(tuple(given[name] for name in order))
     assert (dtype, race) == ("auto", {"rounds": 3, "also": ["pool"]})
-    assert race_options(settings, race)["drafts"] == ["ngram", "pool"]
+    assert race_options(settings, race)["drafts"] == [default.draft, "pool"]
     assert race_options(settings | {"draft": "pool"}, race)["drafts"] == ["pool"]
     assert race_options(settings | {"draft": "none"}, race)["drafts"] == ["pool"]
     assert race_options(settings | {"draft": "none"}, race | {"also": None})["drafts"] == ["none"]

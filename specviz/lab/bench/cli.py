@@ -14,7 +14,7 @@ from specviz.errors import SettingsError
 from specviz.lab.bench.peers import PEERS, parse_pythons
 from specviz.lab.bench.plan import Plan
 from specviz.lab.prompts import OWN, Prompt, first_of_each, read_prompts
-from specviz.settings import DRAFTS, RULES
+from specviz.settings import DRAFTS, RULES, Settings
 
 if TYPE_CHECKING:
     from specviz.engine.engine import Engine
@@ -32,7 +32,7 @@ def bench(
         Path, typer.Option(metavar="FILE.jsonl", help="Lines with `turns` or `prompt`, and `category`.")
     ] = OWN,
     limit: Annotated[int | None, typer.Option(min=1, help="Prompts of each category.")] = None,
-    drafts: Annotated[str, typer.Option(help=f"Comma-separated: {', '.join(DRAFTS)}.")] = "ngram",
+    drafts: Annotated[str, typer.Option(help=f"Comma-separated: {', '.join(DRAFTS)}.")] = Settings().draft,
     gammas: Annotated[str, typer.Option(help="Comma-separated.")] = "3",
     temperatures: Annotated[str, typer.Option(help="Comma-separated; 0 is greedy.")] = "0",
     dtypes: Annotated[str, typer.Option(help="Of auto, float32, bfloat16, float16, int8, int4.")] = "auto",

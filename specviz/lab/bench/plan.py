@@ -25,7 +25,7 @@ class Plan:
     With `adaptive`, each draft also runs with a gamma that is chosen step by step, up to the largest of `gammas`.
     """
 
-    drafts: Sequence[str] = ("ngram",)
+    drafts: Sequence[str] = (Settings().draft,)
     gammas: Sequence[int] = (3,)
     temperatures: Sequence[float] = (0.0,)
     candidates: Sequence[int] = (2,)

@@ -14,6 +14,7 @@ from specviz.lab.bench.document import Bench
 from specviz.lab.bench.plan import Plan
 from specviz.lab.bench.runner import BenchCancelled, BenchProgress, Job, stream_bench
 from specviz.lab.prompts import Prompt, first_of_each, read_prompts
+from specviz.settings import Settings
 
 #: Lane runs of a sweep: a page is not the place for hours.
 RUNS_MAX = 400
@@ -24,7 +25,7 @@ def stream_sweep(
     prompt: str,
     *,
     own_set: bool = False,
-    drafts: Sequence[str] = ("ngram",),
+    drafts: Sequence[str] = (Settings().draft,),
     gammas: Sequence[int] = (3,),
     temperatures: Sequence[float] = (0.0,),
     candidates: Sequence[int] = (2,),
