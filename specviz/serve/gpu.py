@@ -8,6 +8,7 @@ it starts. Held by tests/unit/test_serve.py with a package of the same surface.
 from __future__ import annotations
 
 import importlib.util
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -56,12 +57,16 @@ def _forked(work: Work, key: int, prompt: str, options: dict[str, Any]) -> Itera
 
 
 def seconds(work: Work, key: int, prompt: str, options: dict[str, Any]) -> int:
-    """How long the GPU may be held, from the length limit and, in a race, the rounds of every lane."""
+    """How long the GPU may be held, from the length limit and the runs of a race or a sweep."""
     # Asked before the settings are checked: what is no sensible number is refused later, with its sentence.
-    tokens, rounds, drafts = options.get("max_new_tokens"), options.get("rounds", 0), options.get("drafts", (None,))
+    tokens, rounds = options.get("max_new_tokens"), options.get("rounds", int("gammas" in options))
     tokens = tokens if isinstance(tokens, (int, float)) else Settings().max_new_tokens
-    count = len(drafts) if isinstance(drafts, (list, tuple)) and drafts else 1
+    # A sweep runs every combination of its lists, a race every draft; each has plain decoding beside it.
+    lists = [options.get(name) for name in ("drafts", "gammas", "temperatures", "candidates")]
+    count = math.prod(len(values) for values in lists if isinstance(values, (list, tuple)) and values)
     runs = (1 + count) * rounds if isinstance(rounds, int) and rounds > 0 else 1
+    if options.get("own_set"):
+        return SECONDS_MAX
     # Before a race the costs of each draft are measured.
     return int(min(SECONDS_BASE * count + SECONDS_PER_TOKEN * tokens * runs, SECONDS_MAX))
 

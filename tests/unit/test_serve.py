@@ -284,6 +284,13 @@ def test_with_zerogpu_the_engine_call_is_wrapped_and_only_plain_data_crosses(hos
     importlib.reload(gpu_module)
 
 
+def test_a_sweep_asks_for_the_gpu_for_all_of_its_runs():
+    lists = {"drafts": ["ngram", "eagle"], "gammas": [1, 2], "temperatures": [0.0], "candidates": [2]}
+    small = gpu_module.seconds(None, 0, "", lists | {"max_new_tokens": 100})
+    assert small == 4 * gpu_module.SECONDS_BASE + 5 * 100 * gpu_module.SECONDS_PER_TOKEN
+    assert gpu_module.seconds(None, 0, "", lists | {"own_set": True}) == gpu_module.SECONDS_MAX
+
+
 def check_zerogpu(host, asked):
     events = flat(host.session().run("the draft", max_new_tokens=40, ignore_eos=True))
     assert events[-1]["summary"]["tokens"] == 40
