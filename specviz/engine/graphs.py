@@ -93,7 +93,7 @@ class GraphModel(FastModel):
 
     def _frame(self, rows: int, span: int, is_tree: bool) -> Frame:
         self._rotate_up_to(self.store.capacity)
-        memory = (self.store.keys[0].data_ptr(), self._cos.data_ptr(), self._tapped, self.store.features is None)
+        memory = (self.store.held[0].data_ptr(), self._turns.data_ptr(), self._tapped, self.store.features is None)
         if memory != self._memory:  # what was captured writes to addresses that are no longer ours
             self._frames, self._memory = {}, memory
         key = (rows, span, is_tree)

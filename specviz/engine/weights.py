@@ -26,7 +26,10 @@ ROPES = ("default", "linear", "llama3", "yarn")
 
 @dataclass(slots=True)
 class Block:
-    """One layer's weights: norms in front of attention and MLP, and four matrices."""
+    """One layer's weights: norms in front of attention and MLP, and four matrices.
+
+    The rows of `qkv` that make queries and keys stand as `paired` puts them.
+    """
 
     norm: Tensor
     qkv: Matrix
@@ -119,7 +122,8 @@ def fuse(tensors: Mapping[str, Tensor], config: PretrainedConfig, precision: str
     if reason := refuses_fast(config, precision, device.partition(":")[0]):
         raise ModelError(reason)
     read, count = _Reading(tensors, device), config.num_hidden_layers
-    blocks = [_block(read, f"model.layers.{number}.", precision) for number in range(count)]
+    heads = (config.num_attention_heads, config.num_key_value_heads)
+    blocks = [_block(read, f"model.layers.{number}.", precision, heads) for number in range(count)]
     whole = read.one("model.embed_tokens.weight")
     embedding, norm = whole.to(dense_dtype(precision), copy=True), read.norm("model.norm.weight")
     tied = config.tie_word_embeddings or "lm_head.weight" not in tensors
@@ -131,13 +135,26 @@ def fuse(tensors: Mapping[str, Tensor], config: PretrainedConfig, precision: str
     return Weights(embedding, blocks, norm, head, read.params)
 
 
-def _block(read: _Reading, at: str, precision: str) -> Block:
-    def matrix(*names: str) -> Matrix:
-        return pack(precision, [read.one(f"{at}{name}.weight") for name in names], [read.bias(at + n) for n in names])
+def paired(rows: Tensor, heads: int) -> Tensor:
+    """(heads * head_dim, ...) rows with the two halves of every rotary pair side by side, as one complex number.
 
+    transformers keeps the halves of a head apart; scores are sums over pairs, in whichever order.
+    """
+    return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+
+
+def _block(read: _Reading, at: str, precision: str, heads: tuple[int, int]) -> Block:
+    def matrix(*names: str) -> Matrix:
+        return pack(precision, *zip(*(read.linear(at + name) for name in names), strict=True))
+
+    def in_pairs(name: str, count: int) -> list[Tensor | None]:
+        return [None if rows is None else paired(rows, count) for rows in read.linear(at + name)]
+
+    query, key = in_pairs("self_attn.q_proj", heads[0]), in_pairs("self_attn.k_proj", heads[1])
+    value = read.linear(f"{at}self_attn.v_proj")
     return Block(
         norm=read.norm(f"{at}input_layernorm.weight"),
-        qkv=matrix("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        qkv=pack(precision, *zip(query, key, value, strict=True)),
         out=matrix("self_attn.o_proj"),
         mlp_norm=read.norm(f"{at}post_attention_layernorm.weight"),
         gate_up=matrix("mlp.gate_proj", "mlp.up_proj"),
@@ -160,5 +177,7 @@ class _Reading:
         # A copy: a tensor of a file keeps all of the file in memory.
         return self.one(name).to(torch.float32, copy=True)
 
-    def bias(self, name: str) -> Tensor | None:
-        return self.one(f"{name}.bias") if f"{name}.bias" in self._tensors else None
+    def linear(self, name: str) -> tuple[Tensor, Tensor | None]:
+        """(out, in) weights and (out,) biases, where there are any."""
+        bias = f"{name}.bias"
+        return self.one(f"{name}.weight"), self.one(bias) if bias in self._tensors else None

@@ -35,20 +35,18 @@ def read_int4(file: Path, config: PretrainedConfig) -> Weights:
     from gguf import GGUFReader
 
     tensors = _Tensors(GGUFReader(str(file)), file.name)
-    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
     blocks = []
     for number in range(config.num_hidden_layers):
         name = f"blk.{number}."
         blocks.append(
             Block(
                 norm=tensors.floats(f"{name}attn_norm.weight"),
-                qkv=tensors.int4(
-                    (f"{name}attn_q.weight", heads), (f"{name}attn_k.weight", kv_heads), (f"{name}attn_v.weight", 0)
-                ),
-                out=tensors.int4((f"{name}attn_output.weight", 0)),
+                # The rows of queries and keys are in pairs there, as `Block` wants them.
+                qkv=tensors.int4(f"{name}attn_q.weight", f"{name}attn_k.weight", f"{name}attn_v.weight"),
+                out=tensors.int4(f"{name}attn_output.weight"),
                 mlp_norm=tensors.floats(f"{name}ffn_norm.weight"),
-                gate_up=tensors.int4((f"{name}ffn_gate.weight", 0), (f"{name}ffn_up.weight", 0)),
-                down=tensors.int4((f"{name}ffn_down.weight", 0)),
+                gate_up=tensors.int4(f"{name}ffn_gate.weight", f"{name}ffn_up.weight"),
+                down=tensors.int4(f"{name}ffn_down.weight"),
             )
         )
     embedding = tensors.floats("token_embd.weight")
@@ -75,13 +73,13 @@ class _Tensors:
         values = dequantize(tensor.data, tensor.tensor_type)
         return torch.from_numpy(np.array(values, np.float32))
 
-    def int4(self, *parts: tuple[str, int]) -> Int4:
-        """Matrices side by side; each with the number of heads whose rows llama.cpp interleaves, or 0."""
-        read = [self._q4_1(name, heads) for name, heads in parts]
+    def int4(self, *names: str) -> Int4:
+        """Matrices side by side."""
+        read = [self._q4_1(name) for name in names]
         numbers, scale, low = (torch.cat(found) for found in zip(*read, strict=True))
         return Int4(numbers, scale, low)
 
-    def _q4_1(self, name: str, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _q4_1(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
         """((out, in) numbers, (out, in / 32) scales, and least values)."""
         tensor = self._find(name)
         if tensor.tensor_type.name != "Q4_1":
@@ -94,9 +92,6 @@ class _Tensors:
         scale, low = blocks[..., :4].contiguous().view(torch.float16).float().unbind(-1)
         nibbles = blocks[..., 4:]
         numbers = torch.cat([nibbles & 15, nibbles >> 4], -1).view(rows, wide)
-        if heads:  # llama.cpp keeps the two halves of a rotary pair next to each other
-            order = torch.arange(rows).view(heads, -1, 2).transpose(1, 2).reshape(rows)
-            numbers, scale, low = numbers[order], scale[order], low[order]
         return numbers, scale, low
 
     def _find(self, name: str) -> ReaderTensor:

@@ -123,7 +123,7 @@ def test_a_draft_is_read_once_and_only_when_it_is_whole():
 
 def test_damaged_draft_logits_are_an_error_also_when_read_late():
     engine = Engine(graphed(), _tokenizer(), graphed(seed=1))
-    engine.draft_model._weights.norm[0] = float("nan")
+    engine.draft_model._last_norm[0] = float("nan")
     with pytest.raises(NumericsError, match="not finite"):
         engine.generate(PROMPT, draft="model", temperature=0.7)
 
