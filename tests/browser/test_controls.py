@@ -89,6 +89,7 @@ def test_controls_that_do_nothing_are_inert(open_page):
 
 def test_pickers_work_by_keyboard(open_page):
     page = open_page()
+    choose(page, draft="ngram")
     page.focus("#sv-draft-picker input:checked")
     page.keyboard.press("ArrowDown")
     assert page.locator("#sv-draft-picker input:checked").get_attribute("value") == "ngram-smoothed"
@@ -144,15 +145,15 @@ def test_another_draft_takes_over_while_it_runs(open_page, shot):
     stop(page)
     drafts = [line["step"]["draft"] for line in feed_lines(page, "step")]
     turn = drafts.index("tree")
-    assert set(drafts[:turn]) == {"ngram"}
+    assert set(drafts[:turn]) == {"hybrid"}
     assert set(drafts[turn:]) == {"tree"}
     marks = page.locator(".sv-run .sv-step[data-change]")
     assert marks.count() == 1
     assert marks.get_attribute("data-change") == "from here: Static tree"
     assert marks.locator(".sv-tok").first.get_attribute("data-step") == str(turn)
-    assert "N-gram lookup, gamma 4, then Static tree" in page.locator(".sv-run .sv-what").inner_text()
+    assert "Hybrid, gamma 4, then Static tree" in page.locator(".sv-run .sv-what").inner_text()
     marks.locator(".sv-tok").last.click()
-    assert "draft changed from ngram to tree" in page.locator(".sv-scope").inner_text()
+    assert "draft changed from hybrid to tree" in page.locator(".sv-scope").inner_text()
     shot(page)
 
 
@@ -174,7 +175,7 @@ def test_a_refused_change_is_a_sentence_and_the_run_goes_on(open_page):
         "before => window.lines.filter(line => line.type === 'step').length > before + 1", arg=before
     )
     stop(page)
-    assert {line["step"]["draft"] for line in feed_lines(page, "step")} == {"ngram"}
+    assert {line["step"]["draft"] for line in feed_lines(page, "step")} == {"hybrid"}
 
 
 def test_a_change_right_behind_run_is_not_lost(open_page):
@@ -185,7 +186,7 @@ def test_a_change_right_behind_run_is_not_lost(open_page):
     choose(page, draft="tree")
     page.wait_for_selector(".sv-run[data-state=running] .sv-step[data-change='from here: Static tree']")
     stop(page)
-    assert feed_lines(page, "run")[0]["run"]["settings"]["draft"] == "ngram"
+    assert feed_lines(page, "run")[0]["run"]["settings"]["draft"] == "hybrid"
     assert feed_lines(page, "step")[-1]["step"]["draft"] == "tree"
 
 

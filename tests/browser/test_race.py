@@ -98,9 +98,9 @@ def test_a_race_of_three_lanes_is_measured_and_replayed(open_page, shot):
     page.wait_for_selector(".sv-race[data-state=done]", timeout=90_000)
     (line,) = feed_lines(page, "race")
     race = line["race"]
-    assert [lane["key"] for lane in race["lanes"]] == ["none", "ngram", "ngram-smoothed"]
+    assert [lane["key"] for lane in race["lanes"]] == ["none", "hybrid", "ngram-smoothed"]
     assert page.locator(".sv-race [data-part=verdict]").inner_text() == race["verdict"]
-    assert "same text" in page.locator(".sv-same[data-lane=ngram]").inner_text()
+    assert "same text" in page.locator(".sv-same[data-lane=hybrid]").inner_text()
     scrub(page, 0)
     page.wait_for_function("document.querySelectorAll('.sv-lane .sv-tok').length === 0")
     page.locator(".sv-race .sv-speed").select_option("4")

@@ -101,7 +101,7 @@ def test_bad_values_get_a_sentence_and_the_good_ones_stay(open_page):
         assert part in said
     page.wait_for_function("document.querySelector('#sv-rule-picker input:checked').value === 'block'")
     assert number(page, "sv-gamma") == 16
-    assert page.locator("#sv-draft-picker input:checked").get_attribute("value") == "ngram"
+    assert page.locator("#sv-draft-picker input:checked").get_attribute("value") == "hybrid"
     page.wait_for_timeout(600)
     assert words(page) == said  # it stays until something is changed
     set_slider(page, "sv-temperature", 1)
