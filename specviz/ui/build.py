@@ -20,7 +20,7 @@ import plotly
 from specviz.ui import recorded
 from specviz.ui.ask import Ask, create_ask, wire_ask
 from specviz.ui.bench import create_bench, wire_bench
-from specviz.ui.components import SCRIPTS, STATIC, RaceView, RunView, StatusView
+from specviz.ui.components import SCRIPTS, STATIC, RaceView, RunView, StatusView, TourView
 from specviz.ui.controls import Controls, also_choices, create_controls, race_options, values
 from specviz.ui.explore import create_explore
 from specviz.ui.explore_plots import with_curves
@@ -30,21 +30,31 @@ from specviz.ui.jobs import FREE, JOB, Buttons, buttons_after, stream
 from specviz.ui.pages import Pages
 from specviz.ui.proof import create_proof, wire_proof
 from specviz.ui.share import create_share, wire_share
+from specviz.ui.talk import create_talk, wire_talk
 from specviz.ui.theme import THEME
+from specviz.ui.tour import stops_json
 
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-STYLES = ("page", "tokens", "panes", "timeline", "scope", "race", "explore", "proof", "bench", "gradio")
+STYLES = ("page", "tokens", "panes", "timeline", "scope", "race", "explore", "proof", "bench", "gradio", "tour", "talk")
 QUEUE_SIZE = 32
 TICK_S = 0.5
 
 
-def build(host: Any) -> gr.Blocks:
-    """The page for one `specviz.serve.Host`."""
+def build(host: Any, talk: str | None = None) -> gr.Blocks:
+    """The page for one `specviz.serve.Host`.
+
+    Args:
+        talk: file with the sequence of talk mode; None for the one that ships with the page.
+
+    Raises:
+        SettingsError: `talk` cannot be read or is not a sequence.
+    """
     pages = Pages(host)
     presets = recorded.prompts()
     gr.set_static_paths([STATIC, PLOTLY])
     with gr.Blocks(title="specviz: speculative decoding, seen", fill_width=True, analytics_enabled=False) as demo:
         status = StatusView(_status_json(host.status()), elem_id="sv-status")
+        TourView(stops_json(), elem_id="sv-tour-view")
         with gr.Row(elem_classes="sv-page"):
             with gr.Column(elem_classes="sv-ask"):
                 ask = create_ask(presets)
@@ -59,11 +69,12 @@ def build(host: Any) -> gr.Blocks:
                 create_explore()
                 bench = create_bench()
                 proof = create_proof()
+        shown = create_talk(ask, controls, talk)
         timer = gr.Timer(TICK_S)
         refresh = _wire_status(demo, timer, host, status, controls)
         buttons = Buttons(ask.run, ask.race, proof.prove, bench.measure, ask.stop)
         wire_ask(ask, presets, controls)
-        wire_share(demo, ask, controls)
+        wire_talk(shown, wire_share(demo, ask, controls))
         _wire_jobs(pages, ask, controls, buttons, run_view, race_view, refresh)
         _wire_live(demo, pages, ask, controls)
         wire_proof(pages, proof, buttons)

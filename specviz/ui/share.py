@@ -55,17 +55,18 @@ def _kind(name: str, part: gr.components.Component) -> dict[str, Any]:
     return {"kind": "whole", "low": 0, "high": WHOLE_MAX[name]}
 
 
-def wire_share(demo: gr.Blocks, ask: Ask, controls: Controls) -> None:
+def wire_share(demo: gr.Blocks, ask: Ask, controls: Controls) -> gr.events.Dependency:
     """Reads the address when the page opens and rewrites it on every change; the prompt outlives a reload as well when
-    it is too long for an address."""
+    it is too long for an address. Returns the event of the reading."""
     parts = linked(controls)
     inputs = [ask.prompt, *parts.values()]
     spec = json.dumps({"settings": link_spec(controls), "trees": TREES})
     # The scripts of the head may come later than the page.
     ready = "while (!window.specviz?.readLink) await new Promise(done => setTimeout(done, 20));"
     read = f"async (...now) => {{ {ready} return window.specviz.readLink({spec}, now); }}"
-    demo.load(None, inputs, inputs, js=read, **QUIET)
+    loaded = demo.load(None, inputs, inputs, js=read, **QUIET)
     write = "(...now) => { window.specviz?.writeLink?.(now); }"
     gr.on([part.change for part in inputs], None, inputs, None, js=write, **QUIET)
     for picker in (controls.draft, controls.verify):
         picker.pick(None, inputs, None, js=write, **QUIET)
+    return loaded

@@ -31,6 +31,8 @@ SCRIPTS = (
     "scope",
     "charts",
     "kept",
+    "talkviews",
+    "talk",
     "pane",
     "files",
     "run",
@@ -41,6 +43,7 @@ SCRIPTS = (
     "proof",
     "bench",
     "benchpane",
+    "tour",
     "status",
     "controls",
     "share",
@@ -127,6 +130,22 @@ class BenchView(_Static):
 
     template = _template("bench")
     mount = "mountBench"
+
+
+class TourView(_Static):
+    """The card of the tour; value: the text of specviz.ui.tour.stops_json."""
+
+    template = _template("tour")
+    mount = "mountTour"
+
+
+class TalkView(_Static):
+    """Words, note and place of talk mode; value: JSON of {scenes, defaults} (specviz.ui.talk). Event `fill`: the
+    controls are to be set."""
+
+    template = _template("talk")
+    mount = "mountTalk"
+    events_sent = ("fill",)
 
 
 class ShareLine(_Static):

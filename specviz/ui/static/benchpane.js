@@ -45,6 +45,7 @@
     }
 
     _on_stopped() {
+      this.part("live").hidden = true; // rates of half a prompt claim nothing
       this._state("stopped", this.shown ? "Stopped before a prompt was done. What stands below is the benchmark before." : "Stopped before a prompt was done; nothing is claimed.");
     }
 

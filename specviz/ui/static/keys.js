@@ -1,5 +1,6 @@
 // Keys of the page. One listener on the document; whoever has a key adds it, and ? shows them all. A key never acts
 // where it would be typed or would press something: in fields, with a modifier, during composition, Space on a button.
+// Talk mode has keys of its own, and they come before whatever has the focus: a clicker always turns the scene.
 // Held by tests/browser/test_timeline.py::test_keys.
 (function (sv) {
   "use strict";
@@ -9,14 +10,18 @@
   const entries = [];
 
   // {keys: KeyboardEvent.key values, letters lower, shows: how they are written, words: what they do, act(event),
-  // repeats: whether a key held down acts again, needs: selector of what it is for}.
+  // repeats: whether a key held down acts again, needs: selector of what it is for, where: "talk" for talk mode, "both",
+  // or nothing for the page}.
   // `act` may return false: then the key was not meant for it and the next entry is asked.
   sv.key = function (entry) {
     // A pane may be mounted again: its keys replace the older ones.
-    const old = entries.findIndex(({ shows }) => shows === entry.shows);
+    const old = entries.findIndex(({ shows, where }) => shows === entry.shows && where === entry.where);
     if (old >= 0) entries[old] = entry;
     else entries.push(entry);
   };
+
+  const talking = () => document.body.classList.contains("sv-talk");
+  const here = ({ where }) => where === "both" || (where === "talk") === talking();
 
   const isPress = (key) => key === " " || key === "Enter";
   const elsewhere = function (event) {
@@ -27,16 +32,23 @@
     return isPress(event.key) && Boolean(target.closest(PRESSED));
   };
 
-  document.addEventListener("keydown", (event) => {
+  const ask = function (event) {
     if (elsewhere(event)) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     for (const entry of entries) {
-      if (!entry.keys.includes(key) || (event.repeat && !entry.repeats)) continue;
+      if (!here(entry) || !entry.keys.includes(key) || (event.repeat && !entry.repeats)) continue;
       if (entry.act(event) === false) continue;
       event.preventDefault();
       return;
     }
-  });
+  };
+  document.addEventListener("keydown", ask);
+  const first = function (event) {
+    if (!talking()) return;
+    ask(event);
+    if (event.defaultPrevented) event.stopPropagation();
+  };
+  document.addEventListener("keydown", first, true);
 
   // A button of the page, pressed as a click would; one that is off is left alone.
   sv.press = function (selector) {
@@ -64,7 +76,8 @@
     const title = sv.el("h2", "sv-h2", "Keys");
     title.id = "sv-keys-title";
     const list = sv.el("dl", "sv-keys-list");
-    for (const { shows, words, needs } of entries) {
+    for (const entry of entries.filter(here)) {
+      const { shows, words, needs } = entry;
       if (needs && !document.querySelector(needs)) continue;
       const names = sv.el("dt");
       shows.split(" ").forEach((name) => names.append(sv.el("kbd", "", name)));
@@ -85,6 +98,6 @@
   };
   sv.key({ keys: Array.from("123456789"), shows: "1 – 9", words: "take that one of the prompts to try", act: preset, needs: ".sv-preset" });
   sv.key({ keys: ["r"], shows: "R", words: "race this prompt with and without the draft", act: () => sv.press("#sv-race-button"), needs: "#sv-race-button" });
-  sv.key({ keys: ["?"], shows: "?", words: "show these keys", act: () => sv.showKeys() });
+  sv.key({ keys: ["?"], shows: "?", words: "show these keys", act: () => sv.showKeys(), where: "both" });
   sv.key({ keys: [], shows: "Esc", words: "close what is open" });
 })((window.specviz = window.specviz || {}));

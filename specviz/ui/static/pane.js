@@ -11,6 +11,7 @@
       this.part = (name) => root.querySelector(`[data-part="${name}"]`);
       this.part("stop").addEventListener("click", () => document.querySelector("#sv-stop-button")?.click());
       setInterval(() => this._watch(), WATCH_MS);
+      document.addEventListener("sv-status", () => this._loads());
     }
 
     get busy() {
@@ -23,7 +24,7 @@
       try {
         await fetch("gradio_api/startup-events", { cache: "no-store" });
       } catch {
-        if (this.busy) this._on_error({ message: "The connection to the server is lost. Start it again and reload the page; the prompt is kept." });
+        if (this.busy) this._event({ type: "error", message: "The connection to the server is lost. Start it again and reload the page; the prompt is kept." });
       }
     }
 
@@ -46,6 +47,7 @@
       this.recorded = Boolean(page.recorded);
       this.heard = Date.now();
       if (this.recorded) return;
+      this.ahead = 0;
       this._state("waiting", "Sent to the model…");
       sv.reveal(this.root);
     }
@@ -57,7 +59,13 @@
       for (const heard of sv.listeners) heard(this, event);
     }
 
+    // A job that meets the first loading waits for it without a word of its own: the page's header knows how far it is.
+    _loads() {
+      if (this.busy && this.root.dataset.state === "waiting" && !this.ahead && sv.status?.state === "loading") this._on_loading(sv.status);
+    }
+
     _on_queued({ position }) {
+      this.ahead = position;
       const ahead = position === 1 ? "1 run is" : `${position} runs are`;
       this._state("waiting", position > 0 ? `Waiting in line: ${ahead} before yours.` : "Next in line.");
     }
@@ -69,6 +77,12 @@
 
     _on_error({ message }) {
       this._state("failed", message);
+    }
+
+    // After a failure: what is drawn is once more what it was before.
+    rest(words) {
+      this.recorded = this.root.classList.contains("sv-is-recorded");
+      this._state(this.recorded ? "recorded" : "done", words);
     }
 
     _origin(device, day) {

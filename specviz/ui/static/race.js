@@ -175,7 +175,7 @@
         const cell = sv.el("td");
         if (!figure) return cell;
         const part = (edge) => sv.num(`${field}.${edge}`, figure[edge], (value) => sv.number(value, digits));
-        cell.append(part("median"), " (", part("low"), "–", part("high"), ")");
+        cell.append(part("median"), " (", part("low"), "\u2060–\u2060", part("high"), ")"); // a range stays on one line
         return cell;
       };
       row.append(name, range("tokens_per_second", lane.tokens_per_second, 1), range("speedup", lane.speedup, 2), range("prefill_s", lane.prefill_s, 2));

@@ -46,6 +46,7 @@
 
     _start(page) {
       this.opened = Boolean(page.opened);
+      this.older = true; // until the new one begins
       super._start(page);
     }
 
@@ -135,16 +136,21 @@
 
     _on_error({ message }) {
       if (this.player.live) this.player.endLive();
-      super._on_error({ message });
+      super._on_error({ message: message + this._older() });
     }
 
     _on_stopped() {
-      this._state("stopped", "Stopped before it began; the prompt is kept.");
+      this._state("stopped", `Stopped before it began; the prompt is kept.${this._older()}`);
+    }
+
+    _older() {
+      return this.older && this.run ? " What stands below is the run before." : "";
     }
 
     _on_run({ run }) {
       this.player.pause();
       this._reset();
+      this.older = false;
       this.run = run;
       this.shipped = this.recorded && !this.opened;
       this.drafts = [this._drafting(run.settings)];
