@@ -16,7 +16,7 @@ from torch import Tensor
 from specviz.drafters.protocol import Ask, Passes, Proposal, Start
 from specviz.drafters.shapes import Shape
 from specviz.engine.cache import ROOT, Pass
-from specviz.engine.matrices import Dense, Matrix, pack, refuses
+from specviz.engine.matrices import Matrix, dense, pack, refuses
 from specviz.engine.model import LanguageModel
 from specviz.engine.sampling import best
 
@@ -82,7 +82,7 @@ def packed(weight: Tensor, target: LanguageModel) -> Matrix:
     weight = weight.to(target.device)
     if target.dtype == torch.bfloat16 and target.device.type == "cpu":
         return pack("int8" if refuses("int4", [tuple(weight.shape)]) else "int4", [weight])
-    return Dense(weight.to(target.dtype).contiguous())
+    return dense(weight, target.dtype)
 
 
 def spread(rows: Tensor, vocabulary: Tensor, vocab_size: int, fill: float) -> Tensor:

@@ -128,12 +128,7 @@ class FastModel(LanguageModel):
 
     def head_rows(self, ids: Tensor) -> Tensor:
         """As `LanguageModel.head_rows`."""
-        head = self._weights.head
-        return (
-            head.weight[ids].to(self.dtype)
-            if head.weight.is_floating_point()
-            else (head.weight[ids] * head.scale[ids, None]).to(self.dtype)
-        )
+        return self._weights.head.rows(ids).to(self.dtype)
 
     def exit(self, layers: int) -> FastModel:
         """As `LanguageModel.exit`."""

@@ -23,7 +23,7 @@ Matrix = Callable[[Tensor], Tensor]
 
 
 class Dense:
-    """Weights (out, in) in float32 or bfloat16."""
+    """Weights (out, in) in float32, bfloat16 or float16, as PyTorch keeps them."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self.weight, self.bias = weight, bias
@@ -31,9 +31,42 @@ class Dense:
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
 
+    def rows(self, ids: Tensor | slice) -> Tensor:
+        """(ids, in) some of the weights' rows."""
+        return self.weight[ids]
+
     @property
     def bytes(self) -> int:
         return self.weight.nbytes + (0 if self.bias is None else self.bias.nbytes)
+
+
+class Blocked:
+    """Weights (out, in) of a CPU in float32 or bfloat16, in the order in which oneDNN reads them.
+
+    A pass of few rows reads every weight once and does little else: in order they come at twice the speed (measured for
+    1 to 8 rows of bfloat16 and float32). `can_block` says where that can be had.
+    """
+
+    #: Rows that the order is chosen for; others run, too.
+    ROWS = 4
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self._weight, self.bias = torch.ops.mkldnn._reorder_linear_weight(weight, self.ROWS), bias
+        self.bytes = weight.nbytes + (0 if bias is None else bias.nbytes)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x, self._weight, self.bias, "none", [], "")
+
+    def rows(self, ids: Tensor | slice) -> Tensor:
+        """(ids, in) some of the weights' rows."""
+        return self._weight.to_dense()[ids]
+
+
+def can_block(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether `Blocked` can be had."""
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class Int8:
@@ -100,8 +133,13 @@ def pack(precision: str, weights: Sequence[Tensor], biases: Sequence[Tensor | No
         return Int8(weight, bias)
     if precision == "int4":
         return Int4.quantised(weight, bias)
-    dtype = dense_dtype(precision)
-    return Dense(weight.to(dtype).contiguous(), None if bias is None else bias.to(dtype))
+    return dense(weight, dense_dtype(precision), bias)
+
+
+def dense(weight: Tensor, dtype: torch.dtype, bias: Tensor | None = None) -> Dense | Blocked:
+    """(out, in) weights as numbers of a type, in the order that is read fastest on their device."""
+    weight, bias = weight.to(dtype).contiguous(), None if bias is None else bias.to(dtype)
+    return Blocked(weight, bias) if can_block(dtype, weight.device) else Dense(weight, bias)
 
 
 def refuses(precision: str, shapes: Sequence[tuple[int, int]]) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from specviz.engine.matrices import PACKED, Dense, Matrix, dense_dtype, pack, refuses
+from specviz.engine.matrices import Blocked, Dense, Matrix, can_block, dense, dense_dtype, pack, refuses
 from specviz.errors import ModelError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Weights:
     embedding: Tensor
     blocks: list[Block]
     norm: Tensor
-    head: Matrix
+    head: Dense | Blocked
     params: int
 
     @property
@@ -127,11 +127,12 @@ def fuse(tensors: Mapping[str, Tensor], config: PretrainedConfig, precision: str
     whole = read.one("model.embed_tokens.weight")
     embedding, norm = whole.to(dense_dtype(precision), copy=True), read.norm("model.norm.weight")
     tied = config.tie_word_embeddings or "lm_head.weight" not in tensors
-    if tied and precision not in PACKED:
-        head: Matrix = Dense(embedding)
+    # The head decides between near-equal tokens, so it is not packed; its type is that of the activations.
+    dtype = embedding.dtype
+    if tied and not can_block(dtype, embedding.device):
+        head: Dense | Blocked = Dense(embedding)
     else:
-        # The head decides between near-equal tokens: int8 where the rest is int4, as llama.cpp keeps it.
-        head = pack("int8" if precision == "int4" else precision, [whole if tied else read.one("lm_head.weight")])
+        head = dense(whole if tied else read.one("lm_head.weight"), dtype)
     return Weights(embedding, blocks, norm, head, read.params)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.engine.matrices import GROUP, Int4, Int8
+from specviz.engine.matrices import GROUP, Int4, dense
 from specviz.engine.weights import Block, Weights
 from specviz.errors import ModelError
 
@@ -51,7 +51,8 @@ def read_int4(file: Path, config: PretrainedConfig) -> Weights:
         )
     embedding = tensors.floats("token_embd.weight")
     head = tensors.floats("output.weight") if tensors.has("output.weight") else embedding
-    return Weights(embedding.bfloat16(), blocks, tensors.floats("output_norm.weight"), Int8(head), tensors.params())
+    norm = tensors.floats("output_norm.weight")
+    return Weights(embedding.bfloat16(), blocks, norm, dense(head, torch.bfloat16), tensors.params())
 
 
 class _Tensors:

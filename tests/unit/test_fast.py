@@ -11,7 +11,7 @@ import specviz
 from specviz.engine.cache import Pass
 from specviz.engine.engine import Engine
 from specviz.engine.fast import FastModel
-from specviz.engine.matrices import PRECISIONS, Dense, Int4, Int8, pack
+from specviz.engine.matrices import PRECISIONS, Blocked, Dense, Int4, Int8, can_block, dense, pack
 from specviz.engine.model import LanguageModel
 from specviz.engine.weights import read_weights, refuses_fast
 from specviz.errors import ModelError, SettingsError
@@ -146,8 +146,8 @@ def test_matrices_compute_what_they_hold():
     x = torch.randn(3, 64, generator=generator)
     exact = x @ weight.T + bias
     for precision, kind, error in [
-        ("float32", Dense, 1e-6),
-        ("bfloat16", Dense, 0.01),
+        ("float32", (Blocked, Dense), 1e-6),
+        ("bfloat16", (Blocked, Dense), 0.01),
         ("int8", Int8, 0.02),
         ("int4", Int4, 0.12),
     ]:
@@ -155,6 +155,10 @@ def test_matrices_compute_what_they_hold():
         assert isinstance(matrix, kind)
         out = matrix(x if precision == "float32" else x.bfloat16()).float()
         assert (out - exact).norm() / exact.norm() < error
+    for dtype in (torch.float32, torch.bfloat16):
+        # Whichever order the weights stand in, the rows that come back are those given.
+        assert torch.equal(dense(weight, dtype).rows(torch.tensor([3, 1])), weight[[3, 1]].to(dtype))
+        assert isinstance(dense(weight, dtype), Blocked if can_block(dtype, weight.device) else Dense)
     assert pack("int4", [weight]).bytes < pack("int8", [weight]).bytes < pack("bfloat16", [weight]).bytes
 
 
@@ -198,7 +202,7 @@ def test_weights_read_from_files_are_those_of_the_model(architecture, shards, tm
     torch.testing.assert_close(ours.embedding, theirs.embedding)
     for matrix in ("qkv", "out", "gate_up", "down"):
         for own, other in zip(ours.blocks, theirs.blocks, strict=True):
-            torch.testing.assert_close(getattr(own, matrix).weight, getattr(other, matrix).weight)
+            torch.testing.assert_close(getattr(own, matrix).rows(slice(None)), getattr(other, matrix).rows(slice(None)))
 
 
 def test_files_that_are_not_the_models_are_refused_with_a_sentence(tmp_path):

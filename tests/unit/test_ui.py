@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,7 @@ from specviz.lab.race import race as lab_race
 from specviz.settings import DRAFTS, RULES, TREES, Settings
 from specviz.summary import summarise
 from specviz.ui import plots, recorded
+from specviz.ui.components import STATIC
 from specviz.ui.controls import Controls, race_options, values
 from specviz.ui.feed import Feed, run_events
 from specviz.ui.pages import Pages
@@ -161,6 +163,13 @@ def test_presets_can_be_run():
         assert set(preset) == {"title", "prompt", "draft", "gamma", "temperature", "note"}
         assert all(preset[name].strip() for name in ("title", "prompt", "note"))
         Settings.of(**{name: preset[name] for name in ("draft", "gamma", "temperature")})
+
+
+def test_the_scripts_name_every_draft_as_the_page_does():
+    text = (STATIC / "base.js").read_text(encoding="utf-8")
+    names = text[text.index("sv.DRAFT_NAMES = {") :].partition("{")[2].partition("}")[0]
+    found = dict(re.findall(r'"?([\w-]+)"?: "([^"]+)"', names))
+    assert found == {word["value"]: word["name"] for word in json.loads(draft_words())}
 
 
 def test_controls_give_settings_that_hold():

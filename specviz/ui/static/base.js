@@ -37,6 +37,8 @@
     model: "Draft model",
     eagle: "Trained head",
     "eagle-tree": "Trained tree",
+    medusa: "Medusa",
+    feedforward: "Feed-forward",
     layer_skip: "Layer skipping",
     hybrid: "Hybrid",
     tree: "Static tree",
