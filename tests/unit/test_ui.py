@@ -152,7 +152,8 @@ def test_recordings_that_ship_are_real_and_whole():
     race = Race.from_json((recorded.ASSETS / "recorded" / "race.json").read_text())
     assert run.output.finish_reason in ("eos", "length")
     assert run.summary == summarise(run.steps)
-    assert [lane.draft for lane in race.lanes] == ["none", "ngram"]
+    assert [lane.draft for lane in race.lanes] == ["none", "hybrid"]
+    assert race.lanes[1].why is not None
     assert race.rounds >= 3
 
 
