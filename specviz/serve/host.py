@@ -14,6 +14,7 @@ from typing import Literal
 
 import specviz
 from specviz.engine.engine import Engine
+from specviz.engine.pages import use_large_pages
 from specviz.errors import SpecvizError
 from specviz.serve.desk import Desk
 from specviz.serve.gpu import ON_SPACES
@@ -89,6 +90,7 @@ class Host:
             name = choose_precision(asked, device)
             if name not in self._engines:
                 self._engines[name] = specviz.load(**self._models, dtype=name, progress=progress)
+                use_large_pages(self._engines[name].target.weight_bytes)
             engine = self._engines[name]
             if self._status.state != "ready":
                 self._status = Status(

@@ -144,7 +144,7 @@ def _engines(models: dict[str, Any]) -> Callable[[str], Engine]:
 
     def engine_of(dtype: str) -> Engine:
         if dtype not in engines:
-            engines[dtype] = load_engine({**models, "dtype": dtype})
+            engines[dtype] = load_engine({**models, "dtype": dtype}, stays=True)
         return engines[dtype]
 
     return engine_of
