@@ -1,7 +1,7 @@
 """Large pages of memory for what a CPU reads in every pass.
 
-A pass of one row reads all weights once, and with pages of 4 kB a fifth of its time goes into finding addresses: 24.6 ms
-for the bundled model in bfloat16 on 2 cores, 19.9 ms with pages of 2 MB. Linux gives large pages to whoever
+A pass of one row reads all weights once, and with pages of 4 kB a fifth of its time goes into finding addresses
+(24.6 ms for the bundled model in bfloat16 on 2 cores, 19.9 ms with pages of 2 MB). Linux gives large pages to whoever
 asks, where its administrator lets it (/sys/kernel/mm/transparent_hugepage). Moving what is held takes a second or two,
 so it is for processes that stay. Held by tests/unit/test_pages.py.
 """
