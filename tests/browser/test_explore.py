@@ -36,7 +36,7 @@ def test_nothing_is_drawn_before_it_is_opened_then_all_lanes_are(open_page, shot
     assert asked == []
     unfold(page)
     assert len(asked) == 1
-    assert [trace["name"] for trace in traces(page, "tokens")] == ["Plain decoding", "N-gram lookup"]
+    assert [trace["name"] for trace in traces(page, "tokens")] == ["Plain decoding", "Hybrid (gamma 4)"]
     for chart in CHARTS:
         page.wait_for_selector(f".sv-explore [data-part={chart}] .main-svg")
         titles = page.locator(f".sv-explore [data-part={chart}] .modebar-btn").evaluate_all(
@@ -65,7 +65,7 @@ def test_a_run_of_one_s_own_is_drawn_and_laid_over_another(open_page):
     (mine,) = traces(page, "tokens")
     assert mine["x"] == [0, *(step["t_end"] for step in steps)]
     assert mine["y"][-1] == feed_lines(page, "end")[0]["summary"]["tokens"]
-    page.locator(".sv-explore [data-part=b]").select_option(label="Recorded run: N-gram lookup, gamma 4")
+    page.locator(".sv-explore [data-part=b]").select_option(label="Recorded run: Hybrid, gamma 4")
     page.wait_for_selector(".sv-explore[data-drawn='2']")
     assert [trace["name"][:2] for trace in traces(page, "tokens")] == ["A ", "B "]
 

@@ -134,7 +134,7 @@ def test_beats_pass_slowly_and_can_be_chosen(open_page):
     assert scope.get_attribute("data-beat") == "3"
     page.get_by_role("button", name="1 Draft").click()
     assert scope.get_attribute("data-beat") == "1"
-    assert page.locator(".sv-beat-on").inner_text().startswith("N-gram lookup proposed")
+    assert page.locator(".sv-beat-on").inner_text().startswith("Hybrid proposed")
     page.get_by_role("button", name="Next beat").click()
     assert "At temperature 0" in page.locator(".sv-beat-on").inner_text()
     before = scope.inner_text()

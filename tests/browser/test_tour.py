@@ -85,7 +85,7 @@ def test_all_stops_without_a_model(open_modelless, shot):
                 )
         page.click(f"{CARD} [data-part=next]")
     assert page.locator(CARD).is_hidden()
-    assert page.locator(".sv-tour-open").inner_text() == "Tour"
+    assert page.locator(".sv-header [data-part=tour]").inner_text() == "Tour"
     assert page.locator(".sv-tour-at").count() == 0
     assert [page.locator(f"{pane} .sv-speed").input_value() for pane in (".sv-run", ".sv-race")] == ["1", "1"]
 
@@ -195,4 +195,4 @@ def test_a_stop_runs_the_model(open_page):
     assert float(perpass) <= tour.SMALL_GAMMA + 1
     page.wait_for_selector(".sv-tour-show:not([disabled])")
     page.click(f"{CARD} [data-part=close]")
-    assert page.locator(".sv-tour-open").inner_text() == "Resume tour, stop 6"
+    assert page.locator(".sv-header [data-part=tour]").inner_text() == "Resume tour, stop 6"
