@@ -29,6 +29,7 @@
       this.card = new sv.Card(part("card"), this.stream, lookup);
       this._charts();
       this.transport.changed();
+      document.documentElement.classList.add("sv-mounted");
       this._legend();
       this._reset();
       this._keys();

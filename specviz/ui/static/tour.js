@@ -167,6 +167,8 @@
     open() {
       if (!this.isOpen) {
         this.root.hidden = false;
+        // So that the end of the page can be moved out from under the card.
+        document.documentElement.style.setProperty("--sv-tour-room", "max(340px, 44vh)");
         this.show(Math.min(kept.at, this.stops.length - 1));
       }
       this.part("said").focus({ preventScroll: true });
@@ -176,6 +178,7 @@
     close(done = false) {
       const inside = this.root.contains(document.activeElement);
       this.root.hidden = true;
+      document.documentElement.style.removeProperty("--sv-tour-room");
       this._outline(null);
       putBack();
       keep({ at: done ? 0 : this.at });
