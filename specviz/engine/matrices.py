@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 PRECISIONS = ("float32", "bfloat16", "int8", "int4")
-PACKED = ("int8", "int4")
 #: Weights that share a scale and a zero point in int4, as in GGUF's Q4_1.
 GROUP = 32
 #: Rows that PyTorch's int4 kernel wants the output dimension to be a multiple of.
