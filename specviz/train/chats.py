@@ -43,6 +43,12 @@ class Chats:
     def __getitem__(self, part: slice) -> Chats:
         return Chats(self.ids[part], self.answer_start[part])
 
+    @classmethod
+    def joined(cls, files: Sequence[Chats]) -> Chats:
+        """Those of several files in a row."""
+        ids = [chat for file in files for chat in file.ids]
+        return cls(ids, [start for file in files for start in file.answer_start], sum(file.tried for file in files))
+
     def save(self, path: Path) -> None:
         """Write as .npz: `ids` (uint32, concatenated), `offsets`, `answer_start`, `tried`."""
         offsets = np.cumsum([0, *(len(chat) for chat in self.ids)])

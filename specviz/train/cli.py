@@ -34,6 +34,9 @@ def synthesise(
     chats: Annotated[int, typer.Option(min=1, help="How many it shall hold.")] = 4000,
     side: Annotated[int, typer.Option(min=1, help="Chats written side by side.")] = 64,
     answer: Annotated[int, typer.Option(min=8, help="Length limit of an answer in tokens.")] = 256,
+    tasks: Annotated[
+        Path | None, typer.Option(help="Chats whose texts users' turns set tasks about: summaries, questions, ...")
+    ] = None,
     seed: Seed = 0,
     dtype: Dtype = "auto",
     device: Device = "auto",
@@ -43,12 +46,15 @@ def synthesise(
 
     with people() as console:
         _writable(out)
+        from specviz.train.chats import Chats
         from specviz.train.synthesise import synthesise as write
 
         engine = load_engine({"pair": pair, "target": target, "dtype": dtype, "device": device})
+        source = None if tasks is None else Chats.load(tasks, engine.target.vocab_size)
         made = write(
-            engine, out, chats=chats, seed=seed, side=side, answer_most=answer, report=lambda text: console.print(text)
-        )
+            engine, out, chats=chats, seed=seed, side=side, answer_most=answer, source=source,
+            report=lambda text: console.print(text),
+        )  # fmt: skip
         console.print(f"{out}: {len(made)} chats, {made.tokens} answer tokens.", soft_wrap=True)
 
 
@@ -56,7 +62,12 @@ def _training_command(kind: str, what: str) -> None:
     """Add the command that trains a kind of draft: all of them take the same options and go through one loop."""
 
     def command(
-        data: Annotated[Path, typer.Option(help="Chats as `train synthesise` writes them.")],
+        data: Annotated[
+            list[Path],
+            typer.Option(
+                help="Chats as `train synthesise` writes them; given again for more, which are all trained on."
+            ),
+        ],
         out: Annotated[Path, typer.Option(help="Where card and weights go, without suffix.")],
         pair: PairName = None,
         target: Target = None,

@@ -57,13 +57,13 @@ SPREAD = 2.0
 
 @dataclass(slots=True)
 class Order:
-    """What is to be made: `data` is the file of chats, `out` the path of card and weights without suffix, `work` the
-    folder of checkpoints (one below it for each kind) and of the features that all kinds share; `vocabulary` is how
-    many tokens it can draft; `start` is the card of a draft to go on from, `resume` goes on from the last checkpoint
-    of `work`. `command` is noted in the card."""
+    """What is to be made: `data` are files of chats, the last chats of the first one kept out to measure on; `out` is
+    the path of card and weights without suffix, `work` the folder of checkpoints (one below it for each kind) and of
+    the features that all kinds share; `vocabulary` is how many tokens it can draft; `start` is the card of a draft to
+    go on from, `resume` goes on from the last checkpoint of `work`. `command` is noted in the card."""
 
     kind: str
-    data: Path
+    data: Sequence[Path]
     out: Path
     work: Path
     plan: Plan
@@ -140,11 +140,12 @@ def train(
         ModelError: the card to start from cannot be read.
     """
     model, size = pair.target.model, pair.vocab_size
-    chats = Chats.load(order.data, size)
-    kept_out = min(HELD_OUT, len(chats) // 10)
+    files = [Chats.load(path, size) for path in order.data]
+    kept_out = min(HELD_OUT, len(files[0]) // 10)
     if not kept_out:
-        raise SettingsError(f"{order.data} holds {len(chats)} chats: training needs at least 10.")
-    rest, held = chats[:-kept_out], chats[-kept_out:]
+        raise SettingsError(f"{order.data[0]} holds {len(files[0])} chats: training needs at least 10.")
+    held, files[0] = files[0][-kept_out:], files[0][:-kept_out]
+    rest = Chats.joined(files)
     torch.manual_seed(order.plan.seed)
     begun = None if order.start is None else load_head(order.start)
     if begun is not None and begun.card["type"] != order.kind:
@@ -157,11 +158,13 @@ def train(
     if begun is not None:
         learner.load_state_dict(begun.weights)
     readers = [Reader(model, shape.taps, vocabulary), Reader(model, shape.taps, vocabulary, size)]
+    # Each file by itself: what opens all chats of a file says where their own words begin.
+    read = [one for part in files for one in documents(part, eos, order.plan.seed)]
     try:
         folder, hidden = order.work / "features" / _key(pair, order, shape, vocabulary), shape.reads_features
         training = Training(
             learner,
-            Features(readers[0], documents(rest, eos, order.plan.seed), folder / "train", hidden),
+            Features(readers[0], read, folder / "train", hidden),
             Features(readers[1], documents(held, eos, None), folder / "held-out", hidden),
             order.plan,
             order.work / order.kind,
@@ -175,13 +178,15 @@ def train(
         for reader in readers:
             reader.close()
     target = LanguageModel(model, pair.target.name, size)
-    card = make_card(target, pair, order, shape, chats, progress)
+    card = make_card(target, pair, order, shape, rest, progress)
     return save_head(order.out, learner.state_dict(), vocabulary, card)
 
 
 def _key(pair: LoadedPair, order: Order, shape: Shape, vocabulary: Tensor) -> str:
     """Of all that the stored features depend on."""
-    digest = hashlib.sha256(order.data.read_bytes())
+    digest = hashlib.sha256()
+    for path in order.data:
+        digest.update(path.read_bytes())
     about = (pair.target.source, str(pair.target.model.dtype), order.plan.seed, shape.taps, vocabulary.tolist())
     digest.update(repr(about).encode())
     return digest.hexdigest()[:16]

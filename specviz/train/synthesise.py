@@ -1,4 +1,5 @@
 """The target writes its own chats: a user's turn behind the template's opening, then the answer, many side by side.
+Users' turns that set a task about a text can be had as well (`specviz.train.tasks`).
 
 What the target itself would say is what a draft has to foresee, so no outside text is needed. Batching is continuous
 (Yu et al. 2022, Orca, §3): a chat that ends leaves its place, and the opening's keys and values, to the next one, so
@@ -22,11 +23,14 @@ from specviz.engine.cache import KVCache, Pass
 from specviz.engine.engine import Engine
 from specviz.errors import SettingsError
 from specviz.train.chats import Chats
+from specviz.train.tasks import Tasks
 
 #: Temperatures of the answers, in turn; user turns are drawn at 1. Tokens below this part of the best are left out.
 TEMPERATURES, MIN_P = (0.2, 0.6, 1.0), 0.003
 #: Most tokens of a user's turn; longer ones, and shorter than the least, are not answered.
 TURN_MOST, TURN_LEAST = 70, 4
+#: Most tokens of a turn that sets a task about a passage; the rest is cut off.
+TASK_MOST = 400
 #: Least tokens of an answer that is kept.
 ANSWER_LEAST = 8
 #: Seconds between two times the file is written, and attempts in a row that may come to nothing.
@@ -78,12 +82,22 @@ class Desk:
         side: how many places.
         answer_most: length limit of an answer in tokens.
         first: number of the first attempt.
+        source: chats that users' turns set tasks about; None lets the target think of the turns.
     """
 
-    def __init__(self, engine: Engine, side: int, answer_most: int, seed: int, first: int) -> None:
+    def __init__(
+        self, engine: Engine, side: int, answer_most: int, seed: int, first: int, source: Chats | None = None
+    ) -> None:
         self._target, self._form, self._seed, self._next = engine.target, template(engine), seed, first
         self._ends, self._answer_most = frozenset(engine.eos_token_ids), answer_most
-        longest = len(self._form.opening) + TURN_MOST + len(self._form.between or ()) + answer_most
+        form, self._tasks, turn_most = self._form, None, TURN_MOST
+        if source is not None:
+            if form.between is None:
+                raise SettingsError(f"{self._target.name} has no chat template: there is no turn to set a task in.")
+            self._tasks = Tasks(source, engine.tokenizer, form.opening, form.between, seed)
+            room = self._target.max_positions - len(form.opening) - len(form.between) - answer_most - 1
+            turn_most = self._task_most = max(TURN_MOST, min(TASK_MOST, room))
+        longest = len(form.opening) + turn_most + len(form.between or ()) + answer_most
         self._capacity = min(longest + 1, self._target.max_positions)
         if self._capacity <= longest - answer_most + ANSWER_LEAST:
             raise SettingsError(
@@ -119,6 +133,10 @@ class Desk:
         self._places[place].rollback(len(opening) - 1)
         attempt = Attempt(self._next, list(opening), np.random.default_rng([self._seed, self._next]))
         attempt.answer_start = 0 if self._form.between is not None else len(opening)
+        if self._tasks is not None:
+            attempt.ids += [*self._tasks.turn(self._next)[: self._task_most], *self._form.between]
+            attempt.answer_start = len(attempt.ids)
+            self._places[place].prefill(attempt.ids[len(opening) - 1 : -1])
         self._next += 1
         return attempt
 
@@ -165,6 +183,7 @@ def synthesise(
     seed: int = 0,
     side: int = 64,
     answer_most: int = 256,
+    source: Chats | None = None,
     report: Callable[[str], None] = print,
 ) -> Chats:
     """Write chats to `path` until it holds `chats`; those it holds already count.
@@ -172,6 +191,7 @@ def synthesise(
     Args:
         side: chats written side by side.
         answer_most: length limit of an answer in tokens.
+        source: as for `Desk`.
 
     Raises:
         SettingsError: the file holds something else, or the target writes nothing that could be kept.
@@ -179,7 +199,7 @@ def synthesise(
     known = Chats.load(path, engine.target.vocab_size) if path.exists() else Chats([], [])
     if len(known) >= chats:
         return known
-    desk = Desk(engine, side, answer_most, seed, known.tried)
+    desk = Desk(engine, side, answer_most, seed, known.tried, source)
     start, before, saved = time.monotonic(), known.tokens, time.monotonic()
     waiting: dict[int, Attempt] = {}  # ended before an earlier one
     idle = 0

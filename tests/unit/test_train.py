@@ -1,55 +1,23 @@
-"""The training pipeline: what is counted, that it learns, that it goes on where it was, and the whole of it."""
-
-import sys
+"""The training pipeline: what is counted, that it learns, and that it goes on where it was."""
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from specviz import cli
-from specviz.drafters.head import load_head
-from specviz.drafters.heads import KINDS, find_heads
 from specviz.drafters.shapes import EagleShape
-from specviz.engine.engine import Engine
-from specviz.engine.model import LanguageModel
 from specviz.errors import SettingsError
 from specviz.train.chats import Chats, batches, documents, frequent
-from specviz.train.evaluate import CHAINS, DEEP, TREES
 from specviz.train.features import Batch, Features, Reader
 from specviz.train.job import LEARNERS, new_learner, shape_for
 from specviz.train.learner import OVERLAP_WEIGHT, HeadLoss
 from specviz.train.loop import LONGEST_STEP, Plan, Progress, Stopwatch, Training, rate_at
 from specviz.train.model import DraftModel
 from specviz.train.muon import orthogonalised
-from specviz.train.synthesise import (
-    ANSWER_LEAST,
-    MIN_P,
-    TEMPERATURES,
-    TURN_LEAST,
-    TURN_MOST,
-    Attempt,
-    Desk,
-    synthesise,
-    template,
-)
-from tests.conftest import tiny_engine
-from tests.tiny import ARCHITECTURES, VOCAB_SIZE, tiny_folder, tiny_model, tiny_tokenizer
+from tests.tiny import ARCHITECTURES, VOCAB_SIZE, tiny_model
+from tests.unit.selfchats import chat, chats
 
 SHAPE = EagleShape(32, 4, 2, 8, 48, (1, 2))
-
-
-def chat(*answer: int) -> list[int]:
-    """system 9 9 EOS, user 8 ... EOS, answer."""
-    return [9, 9, 0, 7, 8, 50, 51, 0, 7, 6, *answer]
-
-
-def chats(count: int = 20, seed: int = 0) -> Chats:
-    random = np.random.default_rng(seed)
-    made = [np.array(chat(*random.integers(20, 60, random.integers(5, 12)), 0)) for _ in range(count)]
-    for one in made:
-        one[5:7] = random.integers(20, 60, 2)
-    return Chats(made, [10] * count)
 
 
 def test_chats_are_read_as_they_were_written(tmp_path):
@@ -299,163 +267,3 @@ def test_a_draft_has_a_shape_for_every_architecture(architecture, kind):
     learned = [name for name, weight in learner.named_parameters() if weight.grad is None]
     assert not learned
     assert {name for name, rows in learner.parts().items() if sum(rows) == sizes[name][0]} == set(learner.parts())
-
-
-def chatting_engine() -> Engine:
-    """Its end-of-turn id comes often enough that some turns are too short, some too long and some just right."""
-    model = tiny_model("llama", std=0.05)
-    tokenizer = tiny_tokenizer(True)
-    engine = Engine(LanguageModel(model, "tiny", VOCAB_SIZE), tokenizer, eos_token_ids=range(24))
-    assert len(template(engine).between) > 1
-    return engine
-
-
-def made_chats(engine: Engine, path, count: int, side: int) -> Chats:
-    return synthesise(engine, path, chats=count, side=side, answer_most=20, report=lambda _: None)
-
-
-@pytest.mark.parametrize("with_template", [True, False])
-def test_synthesis_is_the_same_however_many_are_written_side_by_side_and_interrupted(tmp_path, with_template):
-    engine = chatting_engine() if with_template else tiny_engine()
-    whole = made_chats(engine, tmp_path / "a.npz", 12, 5)
-    made_chats(engine, tmp_path / "b.npz", 3, 4)
-    again = made_chats(engine, tmp_path / "b.npz", 12, 1)
-    assert [one.tolist() for one in again.ids] == [one.tolist() for one in whole.ids]
-    assert (again.answer_start, again.tried) == (whole.answer_start, whole.tried)
-    assert len({tuple(one.tolist()) for one in whole.ids}) > 10
-    form, ends = template(engine), engine.eos_token_ids
-    for ids, start in zip(whole.ids, whole.answer_start, strict=True):
-        ids = ids.tolist()
-        assert ids[: len(form.opening)] == form.opening
-        assert ANSWER_LEAST <= len(ids) - start <= 20
-        assert not set(ids[start:-1]) & set(ends)
-        if with_template:
-            turn = ids[len(form.opening) : start - len(form.between)]
-            assert ids[start - len(form.between) : start] == form.between
-            assert TURN_LEAST <= len(turn) < TURN_MOST
-            assert not set(turn) & set(ends)
-    assert whole.tried > 12 or not with_template
-
-
-def test_a_pass_of_synthesis_is_always_full_until_enough_is_under_way(tmp_path, monkeypatch):
-    """A chat that ends makes room for the next one."""
-    engine, sizes = chatting_engine(), []
-    assert engine.target.refuses_trees() is None  # tried out once, by passes of its own
-    run, slots = engine.target.run, []
-
-    def counted(passes):
-        sizes.append([len(one.ids) for one in passes])
-        slots.append([one.cache.slot for one in passes])
-        return run(passes)
-
-    monkeypatch.setattr(engine.target, "run", counted)
-    made_chats(engine, tmp_path / "a.npz", 12, 4)
-    assert all(set(rows) == {1} for rows in sizes)
-    assert sum(len(rows) == 4 for rows in sizes) > 0.8 * len(sizes)
-    assert all(row == sorted(row) for row in slots)  # or every pass would copy the memory together
-
-
-def test_the_tokens_are_drawn_from_the_tempered_distribution():
-    engine = chatting_engine()
-    with torch.inference_mode():
-        desk = Desk(engine, 1, 20, 0, 0)
-    logits = torch.tensor([[0.0, 1.0, 2.0, -9.0]]).expand(4000, -1)
-    for number, answer_start in ((0, 5), (1, 5), (2, 5), (0, 0)):
-        heat = TEMPERATURES[number] if answer_start else 1.0
-        attempts = [Attempt(number, [1], np.random.default_rng(i), answer_start) for i in range(4000)]
-        seen = np.bincount(desk._draw(logits, attempts), minlength=4) / 4000
-        expected = (logits[0] / heat).softmax(-1).numpy()
-        assert abs(seen - np.where(expected < MIN_P * expected.max(), 0, expected)).max() < 0.03
-        assert seen[3] == 0
-
-
-def test_a_target_that_writes_no_chats_is_a_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr("specviz.train.synthesise.IDLE_MOST", 20)
-    engine = chatting_engine()
-    engine.eos_token_ids = tuple(range(VOCAB_SIZE))  # every turn ends at once
-    with pytest.raises(SettingsError, match="writes no chats"):
-        made_chats(engine, tmp_path / "a.npz", 2, 4)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny_folder(tmp_path_factory.mktemp("models") / "tiny", "llama", chat=True)
-
-
-def run(monkeypatch, *arguments) -> int:
-    monkeypatch.setattr(sys, "argv", ["specviz", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code
-
-
-def test_the_whole_pipeline_from_the_command_line(monkeypatch, capsys, folder, tmp_path):
-    """Chats, every kind of draft from one store of features, and each of them run and measured."""
-    data, drafts = tmp_path / "chats.npz", tmp_path / "drafts"
-    chats(30).save(data)
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text('{"turns": ["hi there"]}\n{"prompt": "the draft"}\n', encoding="utf-8")
-    models = ["--target", folder, "--device", "cpu"]
-    assert run(monkeypatch, "train", "synthesise", *models, "--out", tmp_path / "own.npz", "--chats", 2,
-               "--side", 16, "--answer", 10, "--dtype", "float32") == 0  # fmt: skip
-    reads = []
-    read = Reader.read
-    monkeypatch.setattr(Reader, "read", lambda self, ids: reads.append(ids) or read(self, ids))
-    for kind in KINDS:
-        before = len(reads)
-        assert run(monkeypatch, "train", kind, *models, "--data", data, "--out", drafts / kind, "--tokens", 600,
-                   "--batch", 300, "--dtype", "float32", "--vocabulary", 80,
-                   "--work", tmp_path / "work") == 0  # fmt: skip
-        assert (len(reads) == before) == (kind != "eagle")  # what the first one read serves all
-        card = drafts / f"{kind}.json"
-        assert run(monkeypatch, "train", "evaluate", *models, "--head", card, "--data", data, "--prompts", prompts,
-                   "--count", 2, "--gammas", "1,3", "--tokens", 8, "--dtype", "float32") == 0  # fmt: skip
-        head = load_head(card)
-        assert head.card["type"] == kind
-        assert len(head.vocabulary) == 80
-        assert head.card["training"]["tokens_seen"] >= 600
-        assert head.card["training"]["curve"][-1]["overlap"]
-        assert f"train {kind}" in head.card["command"]
-        figures = head.card["evaluation"]["figures"]
-        types = {CHAINS.get(kind), TREES.get(kind)} - {None}
-        assert {(f["prompts"], f["draft"]) for f in figures} == {
-            (name, draft) for name in ("held-out chats", "prompts") for draft in types
-        }
-        for figure in figures:
-            assert 1 <= figure["low"] <= figure["tokens_per_step"] <= figure["high"] <= figure["gamma"] + 1
-            assert len(figure["overlap"]) == (DEEP if figure["temperature"] else 0)
-        assert head.card["weights"]["precision"] == "int8"
-    assert sorted(place.name for place in (tmp_path / "work").iterdir()) == sorted([*KINDS, "features"])
-    text = capsys.readouterr().out
-    assert "held-out overlap" in text
-    assert "tokens per step" in text
-    heads = find_heads(LanguageModel(tiny_model("llama"), "tiny", VOCAB_SIZE), tiny_tokenizer(True), drafts)
-    assert not [words for words in heads.values() if isinstance(words, str)]
-
-
-def test_a_draft_of_another_kind_is_no_start(monkeypatch, capsys, folder, tmp_path):
-    data = tmp_path / "chats.npz"
-    chats(12).save(data)
-    options = ["--target", folder, "--device", "cpu", "--data", data, "--tokens", 10, "--dtype", "float32"]
-    assert run(monkeypatch, "train", "feedforward", *options, "--out", tmp_path / "a") == 0
-    assert run(monkeypatch, "train", "feedforward", *options, "--out", tmp_path / "b", "--start",
-               tmp_path / "a.json") == 0  # fmt: skip
-    assert run(monkeypatch, "train", "medusa", *options, "--out", tmp_path / "c", "--start", tmp_path / "a.json") == 2
-    assert "is a draft of type feedforward, and medusa is to be trained" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["eagle", "--data", "x.npz", "--out", "x"], "--minutes or --tokens"),
-        (["evaluate", "--head", "x.json"], "--data, --prompts or both"),
-        (
-            ["eagle", "--data", "x.npz", "--out", "x", "--tokens", "5", "--dtype", "int4"],
-            "float32 or bfloat16, not int4",
-        ),
-    ],
-)
-def test_bad_input_is_one_sentence(monkeypatch, capsys, tmp_path, arguments, words):
-    monkeypatch.chdir(tmp_path)
-    assert run(monkeypatch, "train", *arguments) == 2
-    assert words in capsys.readouterr().err
