@@ -23,6 +23,8 @@ COPY --chown=user specviz/ specviz/
 RUN python -m specviz fetch
 
 COPY --chown=user . .
+# What is compiled on first use is compiled here.
+RUN python -m specviz run "Hi" --max-new-tokens 1
 EXPOSE 7860
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:7860/', timeout=4)"]

@@ -38,6 +38,8 @@ class FastStore(Store):
         self._shape, self._count = (heads, head_dim), layers
         self._options = {"dtype": dtype, "device": device}
         self.held: list[Tensor] = []
+        #: For each layer and slot where its keys and its values begin.
+        self.addresses: list[list[tuple[int, int]]] = []
 
     def states(self) -> list[Tensor]:
         return self.held
@@ -46,6 +48,10 @@ class FastStore(Store):
         old, (heads, head_dim) = self.held, self._shape
         shape = (2, self.slots, heads, self.capacity + 1, head_dim)
         self.held = [torch.zeros(shape, **self._options) for _ in range(self._count)]
+        self.addresses = [
+            [(states[0, slot].data_ptr(), states[1, slot].data_ptr()) for slot in range(self.slots)]
+            for states in self.held
+        ]
         for new, states in zip(self.held, old, strict=False):
             new[:, : states.shape[1], :, : states.shape[3] - 1] = states[:, :, :, :-1]
 
@@ -91,8 +97,15 @@ class FastModel(LanguageModel):
         self._last_norm = weights.norm * root
         self._floor = torch.tensor(root * math.sqrt(config.rms_norm_eps), device=self.device)
         self._hidden = config.hidden_size
-        self.store = FastStore(self.layers, self._kv_heads, self._head_dim, torch.float32, self.device)
         self._turns = _turns(config, 0, self.device)
+        self._kernels = None
+        self._held: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        if self.path == "fast-cpu":
+            from specviz.engine.kernels import kernels
+
+            self._kernels = kernels(self.dtype, self._head_dim)
+        remembered = torch.float32 if self._kernels is None else self.dtype
+        self.store = FastStore(self.layers, self._kv_heads, self._head_dim, remembered, self.device)
         self._opened = 0
         self._exits: dict[int, LanguageModel] = {}
         self._trees: str | None = None
@@ -155,11 +168,10 @@ class FastModel(LanguageModel):
     ) -> Tensor:
         """(texts, rows, vocabulary) logits of the last `rows` of (texts, rows in) ids."""
         plan, (texts, count) = self.store.plan, ids.shape
-        if isinstance(plan, Single):
-            positions: Tensor | slice = slice(plan.start, plan.end)
-        else:
-            positions = position_ids.view(-1)
+        positions = slice(plan.start, plan.end) if position_ids is None else position_ids.view(-1)
         self._rotate_up_to(plan.end)  # no position lies behind the last row
+        if self._kernels is not None and isinstance(plan, Single) and count < MANY_ROWS:
+            return self._few(ids[0], rows, positions, attention_mask)
         angles = self._angles(positions)
         mask = self._mask(attention_mask, count)
         # The sum over layers is kept in float32: in bfloat16 it would round away what near-ties hang on.
@@ -178,6 +190,46 @@ class FastModel(LanguageModel):
             x = x.view(texts, count, -1)[:, -rows:].reshape(texts * rows, -1)
         logits = self._weights.head(self._normed(x, self._last_norm))
         return logits.view(texts, rows, -1)[..., : self.vocab_size]
+
+    def _few(self, ids: Tensor, rows: int, positions: Tensor | slice, mask: Tensor | None) -> Tensor:
+        """As `_forward` for one text on a CPU: between the products everything is done by `specviz.engine.kernels`."""
+        plan, count, do, width = self.store.plan, len(ids), self._kernels, self._hidden
+        x = F.embedding(ids, self._weights.embedding).float()
+        turns = self._turns[positions]
+        mask = None if mask is None else mask.float().contiguous()
+        normed, mixed, gated = self._between(count)
+        at, to, eps = x.data_ptr(), normed.data_ptr(), self._config.rms_norm_eps
+        places, before = self.store.capacity + 1, (0 if mask is None else mask.data_ptr())
+        heads, kv_heads, threads = self._heads, self._kv_heads, torch.get_num_threads()
+        blocks, caught = self._weights.blocks, []
+        do.norm(at, blocks[0].norm.data_ptr(), to, count, width, eps)
+        for number, block in enumerate(blocks, 1):
+            keys, values = self.store.addresses[number - 1][plan.slot]
+            states = block.qkv(normed)
+            do.attend(
+                states.data_ptr(), turns.data_ptr(), keys, values, before, mixed.data_ptr(), count, heads, kv_heads,
+                places, plan.start, threads,
+            )  # fmt: skip
+            more = block.out(mixed)
+            do.add_norm(at, more.data_ptr(), block.mlp_norm.data_ptr(), to, count, width, eps)
+            both = block.gate_up(normed)
+            do.gate(both.data_ptr(), gated.data_ptr(), count, gated.shape[1])
+            more = block.down(gated)
+            norm = blocks[number].norm if number < len(blocks) else self._weights.norm
+            do.add_norm(at, more.data_ptr(), norm.data_ptr(), to, count, width, eps)
+            if number in self._tapped:
+                caught.append(x.clone())
+        if caught:
+            self.store.write_features(torch.cat(caught, -1)[None])
+        return self._weights.head(normed[-rows:])[None, :, : self.vocab_size]
+
+    def _between(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """(count, width) activations that go into the products: normed, mixed by attention, and behind the gate."""
+        if count not in self._held:
+            inner = self._config.intermediate_size
+            widths = (self._hidden, self._heads * self._head_dim, inner)
+            self._held[count] = tuple(torch.empty((count, width), dtype=self.dtype) for width in widths)
+        return self._held[count]
 
     def _rotate_up_to(self, end: int) -> None:
         if end > len(self._turns):
@@ -218,11 +270,11 @@ class FastModel(LanguageModel):
         states = states.view(-1, 2, self._kv_heads, self._head_dim)
         if isinstance(plan, Single):
             held[:, plan.slot, :, plan.start : plan.end] = states.permute(1, 2, 0, 3)
-            keys, values = held[:, plan.slot, :, : plan.end].unbind()
+            keys, values = held[:, plan.slot, :, : plan.end].float().unbind()
             return keys, values
-        held[:, plan.slots[:, None], :, plan.places] = states.unflatten(0, (texts, count))
+        held[:, plan.slots[:, None], :, plan.places] = states.unflatten(0, (texts, count)).to(held.dtype)
         read = held[:, :texts] if plan.first else held[:, plan.slots]
-        keys, values = read.flatten(1, 2)[:, :, : plan.end].unbind()
+        keys, values = read.flatten(1, 2)[:, :, : plan.end].float().unbind()
         return keys, values
 
     def _kernel(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, count: int) -> Tensor:

@@ -255,8 +255,11 @@ class LanguageModel:
             if cache.base == 0:
                 seen[i, :count, 0] = ancestors[:, 0]
         slots = torch.tensor([one.cache.slot for one in passes])
-        first = slots.tolist() == list(range(len(passes)))
-        self.store.plan = Many(slots.to(self.device), places.to(self.device), 0, end, first)
+        if len(passes) == 1:
+            self.store.plan = Single(passes[0].cache.slot, passes[0].cache.length, end)
+        else:
+            first = slots.tolist() == list(range(len(passes)))
+            self.store.plan = Many(slots.to(self.device), places.to(self.device), 0, end, first)
         self.store.touch(end)
         mask = torch.zeros(seen.shape, dtype=self.dtype).masked_fill_(~seen, torch.finfo(self.dtype).min)
         logits = self._forward(
