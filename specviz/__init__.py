@@ -53,21 +53,25 @@ def load(
     Raises:
         ModelError: a model that cannot be found, fetched, loaded or paired, in one sentence.
     """
-    from specviz.drafters.heads import find_heads
-    from specviz.engine.engine import Engine
+    from specviz.startup import uncollected
     from specviz.zoo import load_pair
-    from specviz.zoo.costs import CostFiles
-    from specviz.zoo.forward import language_models
 
-    loaded = load_pair(
-        pair, target=target, draft_model=draft_model, dtype=dtype, device=device, path=path, progress=progress
-    )
-    ours, theirs = language_models(loaded, path)
-    ends = end_ids(loaded.target.generation_config)
-    tokenizer = loaded.target.tokenizer
-    heads = find_heads(ours, tokenizer)
-    engine = Engine(ours, tokenizer, theirs, loaded.draft_unavailable, eos_token_ids=ends, heads=heads)
-    engine.costs = CostFiles()
+    with uncollected():
+        loaded = load_pair(
+            pair, target=target, draft_model=draft_model, dtype=dtype, device=device, path=path, progress=progress
+        )
+        # Behind `load_pair`, which checks files on one core while it imports on another.
+        from specviz.drafters.heads import find_heads
+        from specviz.engine.engine import Engine
+        from specviz.zoo.costs import CostFiles
+        from specviz.zoo.forward import language_models
+
+        ours, theirs = language_models(loaded, path)
+        ends = end_ids(loaded.target.generation_config)
+        tokenizer = loaded.target.tokenizer
+        heads = find_heads(ours, tokenizer)
+        engine = Engine(ours, tokenizer, theirs, loaded.draft_unavailable, eos_token_ids=ends, heads=heads)
+        engine.costs = CostFiles()
     return engine
 
 

@@ -104,8 +104,12 @@ class Device:
 
 @dataclass(slots=True)
 class Target:
+    """`special` names the tokenizer's special tokens by id (a text, as in JSON): they add nothing to the decoded text,
+    so the `text` of such a token is '' and this is what can be shown of it. Files made before it was kept lack it."""
+
     name: str
     params: int
+    special: dict[str, str] = field(default_factory=dict, metadata={"may_lack": True})
 
 
 @dataclass(slots=True)
@@ -293,7 +297,8 @@ def build(kind: Any, value: Any, where: str) -> Any:
     if origin is dict:
         if not isinstance(value, dict):
             raise ValueError(f"{where} is not an object.")
-        return value
+        _, item = typing.get_args(kind)
+        return {name: build(item, entry, f"{where}.{name}") for name, entry in value.items()}
     if dataclasses.is_dataclass(kind):
         return _build_dataclass(kind, value, where)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -307,11 +312,14 @@ def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise ValueError(f"{where} is not an object.")
     hints = _hints(kind)
-    if missing := hints.keys() - value.keys():
+    missing = hints.keys() - value.keys()
+    if missing:
+        missing -= {one.name for one in dataclasses.fields(kind) if one.metadata.get("may_lack")}
+    if missing:
         raise ValueError(f"{where} lacks {', '.join(sorted(missing))}.")
     if unknown := value.keys() - hints.keys():
         raise ValueError(f"{where} has unknown fields: {', '.join(sorted(unknown))}.")
-    return kind(**{name: build(hint, value[name], f"{where}.{name}") for name, hint in hints.items()})
+    return kind(**{name: build(hints[name], entry, f"{where}.{name}") for name, entry in value.items()})
 
 
 _HINTS: dict[Any, dict[str, Any]] = {}

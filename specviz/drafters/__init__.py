@@ -9,7 +9,7 @@ import torch
 
 from specviz.drafters.eagle import EagleDrafter, EagleModel, EagleTree
 from specviz.drafters.feedforward import FeedForwardDrafter, FeedForwardModel
-from specviz.drafters.heads import Head
+from specviz.drafters.heads import NEEDS, Head
 from specviz.drafters.hybrid import HybridDrafter
 from specviz.drafters.medusa import MedusaModel, MedusaTree
 from specviz.drafters.model import ModelDrafter, OwnContext, SharedContext
@@ -97,6 +97,16 @@ def pool_members(kit: Kit) -> list[str]:
     return order[: kit.settings.candidates]
 
 
+def heads_used(draft: str, kit: Kit) -> list[str]:
+    """The kinds of trained heads that a draft type drafts with here, sorted."""
+    members = {"pool": pool_members, "hybrid": lambda kit: [hybrid_member(kit)]}
+    types = members[draft](kit) if draft in members else [draft]
+    kinds = {NEEDS[one] for one in types if one in NEEDS}
+    if {"model", "tree", "tree-dynamic"} & set(types) and not kit.draft_model and "model" in kit.heads:
+        kinds.add("model")
+    return sorted(kinds)
+
+
 __all__ = [
     "MAKERS",
     "Ask",
@@ -123,6 +133,7 @@ __all__ = [
     "SharedContext",
     "Start",
     "StaticTree",
+    "heads_used",
     "hybrid_member",
     "pool_members",
 ]

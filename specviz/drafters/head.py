@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -46,6 +46,17 @@ class Head:
     card: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The card of a head that fits a target, its files whole, its weights not read yet; `warning` where they belong to
+    other weights than the target's."""
+
+    path: Path
+    shape: Shape
+    sha256: str
+    warning: str | None
+
+
 def save_head(path: Path, weights: Mapping[str, Tensor], vocabulary: Tensor, card: dict[str, Any]) -> Path:
     """Write `path`.safetensors, matrices in int8, and `path`.json beside it; the card's path."""
     tensors = {"vocabulary": vocabulary.int().cpu()}
@@ -67,8 +78,8 @@ def save_head(path: Path, weights: Mapping[str, Tensor], vocabulary: Tensor, car
     return path.with_suffix(".json")
 
 
-def load_head(card_path: Path) -> Head:
-    """Read a card and its weights.
+def read_card(card_path: Path) -> tuple[dict[str, Any], Shape]:
+    """A card and the shape it states, its weights untouched but for their SHA-256.
 
     Raises:
         ModelError: a file is missing, damaged, or of another format.
@@ -78,19 +89,35 @@ def load_head(card_path: Path) -> Head:
         file = card_path.with_name(card["weights"]["file"])
         if card["schema"] != SCHEMA or _sha256(file) != card["weights"]["sha256"]:
             raise ModelError(f"The trained head {card_path.stem} is damaged: fetch {file.name} again.")
-        shape = SHAPES[card["type"]](**{**card["shape"], "taps": tuple(card["shape"]["taps"])})
-        with safe_open(file, "pt") as tensors:
+        return card, SHAPES[card["type"]](**{**card["shape"], "taps": tuple(card["shape"]["taps"])})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unreadable(card_path, error) from error
+
+
+def load_head(card_path: Path) -> Head:
+    """Read a card and its weights.
+
+    Raises:
+        ModelError: a file is missing, damaged, or of another format.
+    """
+    card, shape = read_card(card_path)
+    try:
+        with safe_open(card_path.with_name(card["weights"]["file"]), "pt") as tensors:
             weights = {name: tensors.get_tensor(name).float() for name in shape.sizes()}
             for name in weights:
                 if f"{name}.scale" in tensors.keys():  # noqa: SIM118 (it is no dict)
                     weights[name] *= tensors.get_tensor(f"{name}.scale")[:, None]
             vocabulary = tensors.get_tensor("vocabulary").long()
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise ModelError(f"The trained head {card_path.stem} cannot be read ({type(error).__name__}).") from error
+        raise _unreadable(card_path, error) from error
     for name, size in shape.sizes().items():
         if tuple(weights[name].shape) != size:
             raise ModelError(f"The trained head {card_path.stem} has {name} of another size than its card says.")
     return Head(shape, weights, vocabulary, card)
+
+
+def _unreadable(card_path: Path, error: Exception) -> ModelError:
+    return ModelError(f"The trained head {card_path.stem} cannot be read ({type(error).__name__}).")
 
 
 def describe_target(target: LanguageModel, tokenizer: PreTrainedTokenizerBase, taps: Sequence[int]) -> dict[str, Any]:
@@ -132,15 +159,23 @@ def fingerprint(target: LanguageModel, taps: Sequence[int]) -> Tensor:
 
 
 def find_head(
-    target: LanguageModel, tokenizer: PreTrainedTokenizerBase, kind: str, folder: Path = FOLDER, name: str = "*"
-) -> tuple[Head | None, str | None]:
-    """(the head of this kind in `folder` that fits the target, a warning if there is one); without a head, (None, why).
+    target: LanguageModel,
+    tokenizer: PreTrainedTokenizerBase,
+    kind: str,
+    folder: Path = FOLDER,
+    name: str = "*",
+    mark: Callable[[tuple[int, ...]], Tensor] | None = None,
+) -> Fit | str:
+    """The head of this kind in `folder` that fits the target, or the sentence that says why there is none.
+
+    Args:
+        mark: `fingerprint` of the target, where the caller keeps what came out.
 
     Raises:
         ModelError: the files of a head that fits are damaged.
     """
     if reason := target.refuses_taps():
-        return None, reason
+        return reason
     reasons = []
     for path in sorted(folder.glob(f"{name}.json")):
         try:
@@ -151,13 +186,13 @@ def find_head(
         except (OSError, ValueError, KeyError, TypeError):
             misfit = f"the card {path.name} cannot be read."
         if misfit is None:
-            head = load_head(path)
-            known = torch.tensor(card["target"]["fingerprint"])
-            same = F.cosine_similarity(known, fingerprint(target, head.shape.taps).cpu(), 0) > SAME
-            trained_for = card["target"]["name"]
-            return head, None if same else f"the head was trained for other weights than these, those of {trained_for}"
+            card, shape = read_card(path)
+            ours = mark(shape.taps) if mark else fingerprint(target, shape.taps)
+            same = F.cosine_similarity(torch.tensor(card["target"]["fingerprint"]), ours.cpu(), 0) > SAME
+            other = f"the head was trained for other weights than these, those of {card['target']['name']}"
+            return Fit(path, shape, card["weights"]["sha256"], None if same else other)
         reasons.append(misfit)
-    return None, f"No trained head fits {target.name}: {reasons[0] if reasons else f'there is none in {folder}.'}"
+    return f"No trained head fits {target.name}: {reasons[0] if reasons else f'there is none in {folder}.'}"
 
 
 def _misfit(card: dict[str, Any], target: LanguageModel, tokenizer: PreTrainedTokenizerBase) -> str | None:

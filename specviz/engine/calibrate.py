@@ -6,9 +6,12 @@ it is kept between starts).
 
 from __future__ import annotations
 
+import hashlib
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,6 +33,21 @@ GAMMA = 4
 PASSES_SHARE = 0.5
 
 
+@cache
+def code() -> str:
+    """A fingerprint of the code whose costs are measured: what is kept from before a change of it is not believed."""
+    return code_of(Path(__file__).resolve().parents[1])
+
+
+def code_of(package: Path) -> str:
+    """`code` of the engine and the drafters in a folder."""
+    digest = hashlib.sha256()
+    for part in ("engine", "drafters"):
+        for file in sorted((package / part).glob("*.py")):
+            digest.update(f"{part}/{file.name}".encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
 def calibrate(engine: Engine, settings: Settings, progress: Callable[[float], None] = lambda _: None) -> Calibration:
     """Measure c, v, h and h0 of a draft type (units in `Calibration`): passes of the target alone, then short runs.
 
@@ -38,8 +56,7 @@ def calibrate(engine: Engine, settings: Settings, progress: Callable[[float], No
     """
     target = engine.target
     most = min(engine.drafter(settings.draft, settings).width(GAMMA_MAX) + 1, ROWS[-1])
-    models = [model for model in (target, engine.drafting_model) if model is not None]
-    context = min(CONTEXT, min(model.max_positions for model in models) // 2)
+    context = min(CONTEXT, min(model.max_positions for model in engine.models) // 2)
     ids = [3 + i % 7 for i in range(context)] if target.vocab_size > 10 else [i % 2 for i in range(context)]
     v = _passes(engine, ids, most, settings.draft in TREES, lambda share: progress(PASSES_SHARE * share))
     unit = v[0]

@@ -19,10 +19,10 @@ import psutil
 import torch
 
 import specviz
-from specviz.drafters import MAKERS, Drafter, Head, Kit
-from specviz.drafters.heads import KINDS, NEEDS, NOT_LOADED
+from specviz.drafters import MAKERS, Drafter, Head, Kit, heads_used
+from specviz.drafters.heads import NEEDS, Heads
 from specviz.drafters.protocol import drive, together
-from specviz.engine.calibrate import calibrate
+from specviz.engine.calibrate import calibrate, code
 from specviz.engine.decode import Decoding, Parts
 from specviz.engine.gamma import AdaptiveGamma, FixedGamma, Gamma
 from specviz.engine.model import LanguageModel
@@ -54,8 +54,9 @@ class Engine:
         draft_model: for draft type `model`, or None.
         draft_unavailable: the sentence that says why there is no draft model.
         eos_token_ids: the ids that end a run unless asked otherwise; default: the tokenizer's own.
-        heads: the trained drafts by kind (`specviz.drafters.heads.KINDS`), each ready or the sentence that says why
-            there is none; that of kind `model` is the draft model where none was named.
+        heads: the trained drafts by kind (`specviz.drafters.heads.KINDS`), each ready, or made when it is asked for
+            (`Found`), or the sentence that says why there is none; that of kind `model` is the draft model where none
+            was named.
 
     `costs` keeps between starts what steps were measured to cost; None keeps it as long as the engine lives.
     `makers`, `rules` and `noise_of` are how drafters, acceptance rules and noise are made; `specviz.lab.proof` puts
@@ -74,11 +75,11 @@ class Engine:
         self.target, self.tokenizer, self.draft_model = target, tokenizer, draft_model
         self.makers, self.rules, self.noise_of = dict(MAKERS), dict(RULES), noise_of
         self._draft_unavailable = draft_unavailable or "No draft model was loaded: name one with draft_model."
-        self.heads: dict[str, Head] = {}
-        self._heads_unavailable: dict[str, str] = {}
-        for kind in KINDS:
-            self.use_head(kind, (heads or {}).get(kind, NOT_LOADED))
+        self.heads = Heads(heads)
         own = tokenizer.eos_token_id
+        # What `text` leaves out, by name; the whole of it comes with every run and stays small beside its steps.
+        added = tokenizer.added_tokens_decoder.items()
+        self._special = {str(number): token.content for number, token in added if token.special}
         self.eos_token_ids = tuple(eos_token_ids) if eos_token_ids is not None else () if own is None else (own,)
         self.device = describe_device(target)
         self.costs: Costs | None = None
@@ -87,28 +88,30 @@ class Engine:
 
     def use_head(self, kind: str, head: Head | str) -> None:
         """Draft with another trained head of a kind, or with none because of a reason."""
-        self.heads.pop(kind, None)
-        if isinstance(head, str):
-            self._heads_unavailable[kind] = head
-        else:
-            self.heads[kind] = head
+        self.heads.put(kind, head)
 
     @property
     def drafting_model(self) -> LanguageModel | None:
         """The model that draft type `model` drafts with: the one that was named, else the distilled one."""
         return self.draft_model or self.heads.get("model")
 
+    @property
+    def models(self) -> list[LanguageModel]:
+        """Those that hold a memory: the target, and the draft model once a run has needed it."""
+        draft = self.draft_model or self.heads.made().get("model")
+        return [self.target] if draft is None else [self.target, draft]
+
     def drafts(self) -> dict[str, str | None]:
         """Every draft type; None when it can be used here, else the sentence that says why not."""
         return {name: self._why_not(name) for name in self.makers}
 
     def _why_not(self, draft: str) -> str | None:
-        model = self.drafting_model
-        if draft == "model" and model is None:
+        if draft == "model" and self.drafting_model is None:
             return self._draft_unavailable
-        if (kind := NEEDS.get(draft)) and kind not in self.heads:
-            return self._heads_unavailable[kind]
+        if (kind := NEEDS.get(draft)) and (reason := self.heads.why_not(kind)):
+            return reason
         # Without a draft model trees draft with the target's first layers.
+        model = self.drafting_model if draft in ("tree", "tree-dynamic") else None
         early_exit = draft == "layer_skip" or (draft in ("tree", "tree-dynamic") and model is None)
         if early_exit and self.target.layers < 2:
             return f"{self.target.name} has a single layer: there is nothing to skip."
@@ -116,7 +119,7 @@ class Engine:
             return reason
         if draft in TREES and (reason := self.target.refuses_trees()):
             return f"Trees cannot be verified: {reason}"
-        if draft in ("tree", "tree-dynamic") and model and (reason := model.refuses_trees()):
+        if model and (reason := model.refuses_trees()):
             return f"Trees cannot be drafted: {reason}"
         return None
 
@@ -156,7 +159,7 @@ class Engine:
             created_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             app_version=specviz.__version__,
             device=self.device,
-            target=Target(self.target.name, self.target.params),
+            target=Target(self.target.name, self.target.params, self._special),
             draft=Draft(drafter.type, drafter.name, drafter.params),
             settings=settings.to_dict(),
             prompt=Prompt(prompt if isinstance(prompt, str) else self.text(token_ids), token_ids),
@@ -180,7 +183,7 @@ class Engine:
         """Take the models' memory for `texts` texts of `capacity` rows; the result is false once somebody else has."""
         self._serial += 1
         serial = self._serial
-        for model in filter(None, (self.target, self.drafting_model)):
+        for model in self.models:
             model.clear(capacity, texts)
         return lambda: self._serial == serial
 
@@ -346,6 +349,8 @@ class Engine:
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "specviz": specviz.__version__,
+            "code": code(),
+            "heads": {kind: self.heads.digest(kind) for kind in heads_used(settings.draft, self.kit(settings))},
         }
 
     def _gamma(

@@ -6,8 +6,8 @@ enough for tens of thousands of runs of the real loop. Held by tests/unit/test_t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -145,6 +145,7 @@ class LetterTokenizer:
 
     eos_token_id = None
     chat_template = None
+    added_tokens_decoder: Mapping[int, Any] = {}
 
     def decode(self, ids: Sequence[int], **_) -> str:
         return "".join(chr(97 + i % 26) for i in ids)

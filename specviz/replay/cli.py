@@ -8,14 +8,16 @@ from typing import Annotated
 import typer
 
 from specviz.errors import SettingsError
-from specviz.replay import open_run, replay_html
+from specviz.replay import open_file, replay_html
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(metavar="RUN.json", help="A run, as `run --json` and the page write it.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="RUN.json", help="A run or a race, as `--json` and the page write it.")
+    ],
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="RUN.html unless given.")] = None,
 ) -> None:
-    """Make one HTML file that replays a run, without a server and without a network."""
+    """Make one HTML file that replays a run or a race, without a server and without a network."""
     # Here, because that module lists this command.
     from specviz.cli import people
 
@@ -26,15 +28,15 @@ def replay(
 
 
 def write(file: Path, out: Path) -> None:
-    """Write the replay of run `file` to `out`.
+    """Write the replay of `file` to `out`.
 
     Raises:
-        SettingsError: a file that cannot be read, is no run, or cannot be written.
+        SettingsError: a file that cannot be read, is neither run nor race, or cannot be written.
     """
     if out.exists() and file.exists() and out.samefile(file):
-        raise SettingsError(f"{out} is the run itself: give another name with -o.")
+        raise SettingsError(f"{out} is the file itself: give another name with -o.")
     try:
-        out.write_text(replay_html(open_run(file.read_text(encoding="utf-8"))), encoding="utf-8")
+        out.write_text(replay_html(open_file(file.read_text(encoding="utf-8"))), encoding="utf-8")
     except UnicodeDecodeError as error:
         raise SettingsError(f"Cannot read {file}: it is not UTF-8 text.") from error
     except ValueError as error:

@@ -52,9 +52,17 @@ def create_ask(presets: list[dict[str, Any]]) -> Ask:
     return Ask(prompt, run, stop, race, chips, note)
 
 
+#: What is said of a prompt that is none of the presets.
+OWN_PROMPT = "A prompt of your own: only a run can tell how much of the answer a draft can guess."
+
+
 def wire_ask(ask: Ask, presets: list[dict[str, Any]], controls: Controls) -> None:
-    """What happens in the browser alone: a preset fills the prompt, draft type, gamma and temperature."""
+    """What happens in the browser alone: a preset fills the prompt, draft type, gamma and temperature; what is said of
+    it holds for as long as the prompt is that one."""
     filled = [controls.draft, controls.gamma, controls.temperature]
     for chip, preset in zip(ask.chips, presets, strict=True):
         row = json.dumps([preset[name] for name in ("prompt", "note", "draft", "gamma", "temperature")])
         chip.click(None, None, [ask.prompt, ask.note, *filled], js=f"() => {row}", **QUIET)
+    notes = json.dumps({preset["prompt"]: preset["note"] for preset in presets})
+    about = f"prompt => Object.hasOwn({notes}, prompt) ? {notes}[prompt] : {json.dumps(OWN_PROMPT)}"
+    ask.prompt.change(None, ask.prompt, ask.note, js=about, **QUIET)

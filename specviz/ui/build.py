@@ -26,7 +26,7 @@ from specviz.ui.explore import create_explore
 from specviz.ui.explore_plots import with_curves
 from specviz.ui.figures import RunFigures
 from specviz.ui.files import open_file, replay_shell
-from specviz.ui.jobs import FREE, JOB, Buttons, buttons_after, stream
+from specviz.ui.jobs import FREE, JOB, Buttons, Event, buttons_after, stream
 from specviz.ui.pages import Pages
 from specviz.ui.proof import create_proof, wire_proof
 from specviz.ui.share import create_share, wire_share
@@ -65,7 +65,7 @@ def build(host: Any, talk: str | None = None) -> gr.Blocks:
                 run_view = RunView(
                     recorded.run_feed(), elem_id="sv-run-view", server_functions=[open_file, replay_shell]
                 )
-                race_view = RaceView(recorded.race_feed(), elem_id="sv-race-view")
+                race_view = RaceView(recorded.race_feed(), elem_id="sv-race-view", server_functions=[replay_shell])
                 create_explore()
                 bench = create_bench()
                 proof = create_proof()
@@ -125,15 +125,18 @@ def _wire_jobs(
     picks = gr.Number(0, visible=False)
 
     def run(request: gr.Request, prompt: str, *given: Any) -> Iterator[list[Any]]:
-        settings, dtype, _ = values(given[:-1])
-        page = pages.of(request.session_hash)
-        begin = lambda _: page.begin_run(int(given[-1]), prompt, dtype=dtype, **settings)  # noqa: E731
+        def begin(_: Any) -> Iterator[list[Event]]:
+            settings, dtype, _ = values(given[:-1])
+            return pages.of(request.session_hash).begin_run(int(given[-1]), prompt, dtype=dtype, **settings)
+
         yield from stream(pages, request, begin, RunFigures())
 
     def race(request: gr.Request, prompt: str, *given: Any) -> Iterator[list[Any]]:
-        settings, dtype, chosen = values(given)
-        options = race_options(settings, chosen)
-        yield from stream(pages, request, lambda session: session.race(prompt, dtype=dtype, **options), with_curves)
+        def begin(session: Any) -> Iterator[list[Event]]:
+            settings, dtype, chosen = values(given)
+            return session.race(prompt, dtype=dtype, **race_options(settings, chosen))
+
+        yield from stream(pages, request, begin, with_curves)
 
     after = {"fn": buttons_after(pages), "outputs": buttons.all, **FREE}
     count = "(...given) => [...given.slice(0, -1), window.specviz.picks]"

@@ -11,12 +11,15 @@ from typing import Any
 
 import gradio as gr
 
+from specviz.errors import SettingsError
 from specviz.lab.race.entrants import DRAFTS_MAX
 from specviz.settings import CANDIDATES_MAX, CANDIDATES_MIN, GAMMA_MAX, GAMMA_MIN, Settings
 from specviz.ui.components import Fold, Picker
 from specviz.ui.words import DRAFT_WORDS, NEEDS, draft_words, rule_words
 
 MAX_NEW_TOKENS = 2048
+#: Whole numbers a browser holds exactly: it rounds larger ones before they come here, and in what it shows of a run.
+SAFE_WHOLE = 2**53 - 1
 ROUNDS = 3
 WAITING = {"model": "known once the target model has loaded."}
 
@@ -51,8 +54,17 @@ class Controls:
 
 
 def values(given: tuple[Any, ...]) -> tuple[dict[str, Any], str, dict[str, Any]]:
-    """(settings, dtype, {rounds, also} of a race) from the components' values in the order of `Controls.inputs`."""
+    """(settings, dtype, {rounds, also} of a race) from the components' values in the order of `Controls.inputs`.
+
+    Raises:
+        SettingsError: a seed that is no longer the one that was typed.
+    """
     named = dict(zip(Controls.__dataclass_fields__, given, strict=True))
+    if isinstance(named["seed"], (int, float)) and named["seed"] > SAFE_WHOLE:
+        raise SettingsError(
+            f"The seed is too large for a browser, which rounds whole numbers above {SAFE_WHOLE} (2^53 - 1): take a "
+            "smaller one, or run it in a terminal with --seed."
+        )
     dtype, race = named.pop("dtype") or "auto", {name: named.pop(name) for name in ("rounds", "also")}
     # Ticked means "where the tokenizer has a template", which is what None says.
     named["chat"] = None if named["chat"] else False
@@ -151,8 +163,8 @@ def _create_sampling(default: Settings) -> dict[str, Any]:
 def _create_more(default: Settings) -> dict[str, Any]:
     """What most runs leave alone."""
     with gr.Row(elem_classes="sv-pair"):
-        seed = gr.Number(default.seed, label="Seed", info="of all draws", precision=0, elem_id="sv-seed")
-        top_k = gr.Number(default.top_k, label="Top-k", info="0 is off", precision=0, elem_id="sv-top-k")
+        seed = gr.Number(default.seed, label="Seed", info="of all draws", elem_id="sv-seed")
+        top_k = gr.Number(default.top_k, label="Top-k", info="0 is off", elem_id="sv-top-k")
     top_p = _slider("top-p", 0, 1, default.top_p, 0.01, "Top-p", "1 is off")
     min_p = _slider("min-p", 0, 1, default.min_p, 0.01, "Min-p", "0 is off")
     repetition = _slider(
@@ -164,7 +176,7 @@ def _create_more(default: Settings) -> dict[str, Any]:
     )
     with gr.Row(elem_classes="sv-pair"):
         exit_layer = gr.Number(
-            default.exit_layer, label="Exit layer", info="layers used; 0 is half", precision=0, elem_id="sv-exit-layer"
+            default.exit_layer, label="Exit layer", info="layers used; 0 is half", elem_id="sv-exit-layer"
         )
         dtype = gr.Dropdown(["auto"], value="auto", label="Precision", info="auto asks the chip", elem_id="sv-dtype")
     chat = gr.Checkbox(

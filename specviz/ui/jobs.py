@@ -12,6 +12,7 @@ from typing import Any
 
 import gradio as gr
 
+from specviz.errors import SettingsError
 from specviz.ui.feed import Feed
 from specviz.ui.pages import Pages
 
@@ -56,7 +57,7 @@ def stream(
     """One job as updates of [view, *Buttons.all]; the buttons are touched once, the view's text only grows.
 
     Args:
-        start: begins the job with the page's session.
+        start: begins the job with the page's session; a SettingsError that it raises is told in the view.
         extend: what an event is sent as, itself included.
     """
     page = pages.of(request.session_hash)
@@ -64,10 +65,19 @@ def stream(
     feed = Feed(number)
     try:
         yield [feed.text, *_states(busy=True)]
-        for batch in page.batches(number, start(page.session)):
+        try:
+            events = start(page.session)
+        except SettingsError as error:
+            events = _refused(error)
+        for batch in page.batches(number, events):
             yield [feed.add(*(line for event in batch for line in extend(event))), *[gr.skip()] * BUTTONS]
     finally:
         page.ended(number)
+
+
+def _refused(error: SettingsError) -> Iterator[list[Event]]:
+    """A job that never began."""
+    yield [{"type": "error", "message": str(error)}]
 
 
 def buttons_after(pages: Pages) -> Callable[[gr.Request], list[Any]]:

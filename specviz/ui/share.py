@@ -15,12 +15,10 @@ import gradio as gr
 from specviz.settings import DRAFTS, RULES, TREES
 from specviz.ui.ask import Ask
 from specviz.ui.components import ShareLine
-from specviz.ui.controls import Controls
+from specviz.ui.controls import SAFE_WHOLE, Controls
 from specviz.ui.jobs import QUIET
 
 OWN_TO_THE_MACHINE = ("dtype", "rounds", "also")
-#: Whole numbers a browser holds exactly.
-SAFE_WHOLE = 2**53 - 1
 #: Bounds of what stands in a plain number field.
 WHOLE_MAX = {"seed": SAFE_WHOLE, "top_k": 1_000_000, "exit_layer": 1_000}
 CHOICES = {"draft": DRAFTS, "verify": RULES}

@@ -8,6 +8,7 @@ torch and transformers are imported when a model is loaded, so that `--help` and
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from safetensors import SafetensorError
 
 from specviz.errors import ModelError
+from specviz.startup import one_thread
 from specviz.zoo import bundled, hub
 from specviz.zoo.cache import Listener, in_short, report
 from specviz.zoo.check import check_vocabularies, read_config
@@ -180,9 +182,13 @@ def _load(source: Source, precision: str, device: torch.device, fast: bool, prog
     folder, name, label = _find(source, progress)
     report(progress, f"Loading {name}")
     config = read_config(folder, label)
-    with quiet():
-        tokenizer = _read_tokenizer(folder, label)
-        if fast and (weights := _read_fast(source, folder, config, precision, device, label, progress)):
+    with quiet(), ThreadPoolExecutor(1) as pool:
+        # Reading weights leaves the interpreter free for reading the tokenizer.
+        reading = pool.submit(_read_tokenizer, folder, label)
+        with one_thread():
+            weights = _read_fast(source, folder, config, precision, device, label, progress) if fast else None
+        tokenizer = reading.result()
+        if weights is not None:
             return LoadedModel(None, tokenizer, name, label, config, _read_generation(folder), weights)
         dtype = torch.float32 if precision in QUANTISED else getattr(torch, precision)
         model = _read_model(folder, label, dtype, device)

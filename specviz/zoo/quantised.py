@@ -6,6 +6,8 @@ tensors (the embedding) are int8 with a scale for each 32. Held by tests/unit/te
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +18,9 @@ from torch import Tensor
 from specviz.engine.matrices import GROUP, Int4, dense
 from specviz.engine.weights import Block, Weights
 from specviz.errors import ModelError
+from specviz.zoo import header
 
 if TYPE_CHECKING:
-    from gguf import GGUFReader, ReaderTensor
     from transformers import PretrainedConfig
 
 
@@ -30,11 +32,9 @@ def read_int4(file: Path, config: PretrainedConfig) -> Weights:
         config: the model's, as transformers reads it.
 
     Raises:
-        ModelError: a matrix is missing or not Q4_1.
+        ModelError: the file is damaged, or a matrix is missing or not Q4_1.
     """
-    from gguf import GGUFReader
-
-    tensors = _Tensors(GGUFReader(str(file)), file.name)
+    tensors = _Tensors(header.read_tensors(file), file.name)
     blocks = []
     for number in range(config.num_hidden_layers):
         name = f"blk.{number}."
@@ -56,23 +56,21 @@ def read_int4(file: Path, config: PretrainedConfig) -> Weights:
 
 
 class _Tensors:
-    def __init__(self, reader: GGUFReader, file: str) -> None:
-        self._file = file
-        self._tensors: dict[str, ReaderTensor] = {tensor.name: tensor for tensor in reader.tensors}
+    def __init__(self, tensors: Mapping[str, header.Tensor], file: str) -> None:
+        self._tensors, self._file = tensors, file
 
     def has(self, name: str) -> bool:
         return name in self._tensors
 
     def params(self) -> int:
-        return sum(int(tensor.n_elements) for tensor in self._tensors.values())
+        return sum(math.prod(tensor.shape) for tensor in self._tensors.values())
 
     def floats(self, name: str) -> Tensor:
         """A norm or an embedding, in float32."""
         from gguf import dequantize
 
         tensor = self._find(name)
-        values = dequantize(tensor.data, tensor.tensor_type)
-        return torch.from_numpy(np.array(values, np.float32))
+        return torch.from_numpy(np.array(dequantize(tensor.data, tensor.kind), np.float32))
 
     def int4(self, *names: str) -> Int4:
         """Matrices side by side."""
@@ -83,11 +81,11 @@ class _Tensors:
     def _q4_1(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
         """((out, in) numbers, (out, in / 32) scales, and least values)."""
         tensor = self._find(name)
-        if tensor.tensor_type.name != "Q4_1":
+        if tensor.kind.name != "Q4_1":
             raise ModelError(
-                f"{name} of {self._file} is {tensor.tensor_type.name}, not Q4_1: choose precision int8 or bfloat16."
+                f"{name} of {self._file} is {tensor.kind.name}, not Q4_1: choose precision int8 or bfloat16."
             )
-        wide, rows = (int(size) for size in tensor.shape)
+        rows, wide = tensor.shape
         # A block of 32 weights is 2 bytes of scale, 2 of the least value, 16 of numbers: low nibbles first.
         blocks = torch.from_numpy(np.array(tensor.data)).view(rows, wide // GROUP, 20)
         scale, low = blocks[..., :4].contiguous().view(torch.float16).float().unbind(-1)
@@ -95,7 +93,7 @@ class _Tensors:
         numbers = torch.cat([nibbles & 15, nibbles >> 4], -1).view(rows, wide)
         return numbers, scale, low
 
-    def _find(self, name: str) -> ReaderTensor:
+    def _find(self, name: str) -> header.Tensor:
         if name not in self._tensors:
             raise ModelError(f"{self._file} has no tensor {name}: it is not a Llama model.")
         return self._tensors[name]

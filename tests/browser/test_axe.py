@@ -42,8 +42,12 @@ def test_no_serious_violation_on_any_pane(open_page, dark):
     assert violations(page) == []
 
 
-def test_no_serious_violation_in_the_dialog_of_keys(open_page):
+def test_no_serious_violation_in_the_dialog_of_keys_and_the_tour(open_page):
     page = open_page()
     page.keyboard.press("?")
     page.wait_for_selector(".sv-keys[open]")
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+    page.keyboard.press("t")  # the card of the tour, which lies over the page
+    page.wait_for_selector(".sv-tour:visible")
     assert violations(page) == []

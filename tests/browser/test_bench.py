@@ -3,6 +3,7 @@ the page that the command line writes asks nobody."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -76,7 +77,9 @@ def test_a_sweep_stops_and_a_run_is_free_again(open_page):
     page.wait_for_selector(".sv-bench[data-state=running]")
     page.click(".sv-bench .sv-pane-stop")
     page.wait_for_selector(".sv-bench[data-state=stopped]", timeout=SWEEP_MS)
-    assert "nothing is claimed" in part(page, "state")
+    said = part(page, "state")
+    assert "nothing is claimed" in said
+    assert re.match(r"Stopped (with \d+ of \d+ runs done, before one prompt|before the first run began)", said)
     run(page, length=8)
 
 

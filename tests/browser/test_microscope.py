@@ -187,6 +187,9 @@ def test_a_run_without_distributions_says_so(open_page):
     script = """([step, run]) => {
       const box = window.specviz.beats(window.specviz.place(step, step.tokens[0], run), step, step.tokens[0], run);
       return box.map(beat => beat.textContent).join(' '); }"""
+    assert RECORDED["settings"]["temperature"] == 0
+    assert step["tokens"][0]["top_q"]  # q has bars of its own: the draft did not name this token alone
+    assert "all of q is on the draft's most likely token" in page.evaluate(script, [step, RECORDED])
     bare = [token | {"top_p": None, "top_q": None, "residual": None} for token in step["tokens"]]
     assert "without distributions" in page.evaluate(script, [step | {"tokens": bare}, RECORDED])
     names = ("p", "q", "u", "accept_prob", "overlap", "confidence")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from specviz.trace import EMITTED
+from specviz.ui.ask import OWN_PROMPT
 from tests.browser.acts import ENDED, capture_feed, run, set_slider, start
 from tests.browser.conftest import PHONE, ROOT, Opener, start_app, stop_app
 
@@ -235,6 +236,8 @@ def test_presets_fill_prompt_and_draft(open_page):
     assert page.locator("#sv-note").inner_text() == presets[-1]["note"]
     assert float(page.locator("#sv-gamma input[type=number]").input_value()) == presets[-1]["gamma"]
     assert float(page.locator("#sv-temperature input[type=number]").input_value()) == presets[-1]["temperature"]
+    page.fill("#sv-prompt textarea", "My own")  # what was said of the preset is not true of it
+    page.wait_for_function("words => document.querySelector('#sv-note').innerText === words", arg=OWN_PROMPT)
 
 
 def test_the_prompt_outlives_a_reload(open_page):

@@ -198,10 +198,13 @@ def test_blocks_are_drawn_once_and_a_replay_moves_only_the_clip(open_page, four)
 def test_above_temperature_zero_and_without_costs_it_says_so(open_page):
     page = open_page()
     path = Race.from_dict(lab_race(tiny_engine(), PROMPT, rounds=1, temperature=1.0, max_new_tokens=12).to_dict())
-    run = dataclasses.replace(path.lanes[1].runs[0], calibration=None)
+    shorter = dataclasses.replace(path.lanes[1].runs[0].summary, tokens=7)
+    run = dataclasses.replace(path.lanes[1].runs[0], calibration=None, summary=shorter)
     path.lanes[1].runs, path.lanes[1].why = [run], None
     show(page, json.loads(path.to_json()))
     assert "their distribution is the same" in page.locator("#copy [data-part=same]").inner_text()
+    assert "not equally long (7, 12 tokens)" in page.locator("#copy .sv-photo").text_content()
+    assert "temperature 1" in page.locator("#copy [data-part=what]").inner_text()
     assert "was not measured for this race" in page.locator("#copy .sv-why-line").inner_text()
     assert page.locator("#copy [data-part=why-figure]").is_hidden()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from specviz.lab.race import Race
 from specviz.replay import replay_html
 from specviz.trace import Run
 from tests.browser.acts import run, set_slider
@@ -102,6 +103,35 @@ def test_a_replay_file_needs_no_server_and_no_network(offline, tmp_path, shot, s
     page.wait_for_function("n => document.querySelectorAll('.sv-stream .sv-step').length === n", arg=len(steps) - 1)
 
 
+def test_a_race_is_saved_replayed_alone_and_opened_again(open_page, offline, tmp_path, shot):
+    """The recorded race: its JSON is what Python reads, its page plays offline, its file opens in the race pane."""
+    page = open_page()
+    page.wait_for_selector(".sv-race.sv-has-race")
+    assert page.get_by_role("button", name="Open a file…").count() == 1  # one for all kinds
+    with page.expect_download() as saved:
+        page.locator(".sv-race").get_by_role("button", name="Save as JSON").click()
+    text = Path(saved.value.path()).read_text(encoding="utf-8")
+    race = Race.from_json(text)
+    with page.expect_download() as saved:
+        page.locator(".sv-race").get_by_role("button", name="Save as a replay page").click()
+    file = tmp_path / saved.value.suggested_filename
+    saved.value.save_as(file)
+    alone = offline(file)
+    alone.wait_for_selector(".sv-strip-row.sv-done")
+    assert alone.locator("[data-part=verdict]").inner_text() == race.verdict
+    kept = ".sv-tok:not(.sv-rejected):not(.sv-discarded):not(.sv-trimmed)"
+    written = ["".join(alone.locator(f".sv-lane-{number} {kept}").all_text_contents()) for number in (0, 1)]
+    assert written == [lane.runs[lane.shown].output.text for lane in race.lanes]
+    shot(alone)
+    alone.keyboard.press("Space")
+    alone.wait_for_selector(".sv-strip-row:not(.sv-done)")
+    drop(page, "mine.json", text.replace(race.verdict, "My verdict.", 1))
+    page.wait_for_function(
+        "document.querySelector('.sv-race [data-part=state]').textContent === 'Replaying mine.json.'"
+    )
+    page.wait_for_selector(".sv-race [data-part=chart-why] .main-svg")
+
+
 def test_hostile_text_in_a_replay_file_stays_text(offline, tmp_path):
     file = tmp_path / "run.html"
     file.write_text(replay_html(Run.from_dict(hostile())), encoding="utf-8")
@@ -121,12 +151,12 @@ def test_a_run_is_saved_as_it_was(open_page, offline, tmp_path):
     run(page, length=24)
     texts = drawn(page)
     with page.expect_download() as saved:
-        page.get_by_role("button", name="Save as JSON").click()
+        page.locator(".sv-run").get_by_role("button", name="Save as JSON").click()
     data = json.loads(Path(saved.value.path()).read_text(encoding="utf-8"))
     assert Run.from_dict(data).output.text == data["output"]["text"]
     assert saved.value.suggested_filename == f"specviz-{data['id']}.json"
     with page.expect_download() as saved:
-        page.get_by_role("button", name="Save as a replay page").click()
+        page.locator(".sv-run").get_by_role("button", name="Save as a replay page").click()
     file = tmp_path / "saved.html"
     saved.value.save_as(file)
     alone = offline(file)
@@ -139,15 +169,16 @@ def test_a_dropped_run_is_replayed_and_a_bad_one_loses_nothing(open_page, shot):
     page = open_page()
     page.fill("#sv-prompt textarea", "My own prompt")
     before = drawn(page)
-    words = page.locator(".sv-files-words")
+    words = page.locator(".sv-run .sv-files-words")
     for name, text, why in [
         ("broken.json", "{", "This is not JSON"),
-        ("race.json", '{"schema": "specviz.race/1"}', "not a run of schema"),
+        ("race.json", '{"schema": "specviz.race/1"}', "race lacks created_at"),
         ("far.json", json.dumps(RECORDED | {"steps": 3}), "run.steps is not a list"),
     ]:
         drop(page, name, text)
         page.wait_for_function("why => document.querySelector('.sv-files-words').textContent.includes(why)", arg=why)
         assert words.inner_text().startswith(f"{name} was not opened:")
+        assert words.evaluate("node => node.getBoundingClientRect().bottom <= innerHeight")  # in sight
         assert drawn(page) == before
     shot(page)
     data = hostile()

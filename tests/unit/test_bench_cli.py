@@ -109,6 +109,10 @@ def test_adaptive_runs_calibrate_once_and_info_shows_it(specviz, folder, tmp_pat
     _, out, _ = specviz("info")
     assert "costs of hybrid on tiny" in out
     assert f"c {kept['calibration']['c']:.3f}" in out
+    kept["key"]["code"] = "of yesterday"
+    file.with_name("older.json").write_text(json.dumps(kept))
+    assert specviz("info")[1].count("costs of") == 1
+    file.with_name("older.json").unlink()
     assert specviz(*run, "--recalibrate")[0] == 0
     assert json.loads(file.read_text())["calibration"] != kept["calibration"]
 

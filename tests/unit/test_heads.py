@@ -6,6 +6,8 @@ import json
 import pytest
 import torch
 
+from specviz.drafters import head
+from specviz.drafters import heads as heads_module
 from specviz.drafters.head import describe_target, load_head, save_head
 from specviz.drafters.heads import KINDS, NEEDS, find_heads
 from specviz.drafters.shapes import SHAPES, EagleShape, FeedForwardShape, MedusaShape, ModelShape
@@ -13,6 +15,7 @@ from specviz.engine.engine import Engine
 from specviz.engine.model import LanguageModel
 from specviz.errors import SettingsError
 from specviz.lab.table import random_weights
+from specviz.settings import DRAFTS, Settings
 from tests.tiny import VOCAB_SIZE, tiny_model, tiny_tokenizer
 from tests.unit.checks import check_counts
 
@@ -114,3 +117,84 @@ def test_heads_that_read_other_layers_cannot_be_used_together(folder):
     assert target.tapped == (1, 2)
     run = Engine(target, tiny_tokenizer(), heads=heads).generate([5, 6, 7], draft="eagle", max_new_tokens=9)
     check_counts(run)
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The heads whose weights were read, in order."""
+    names = []
+
+    def load_head(path):
+        names.append(path.stem)
+        return head.load_head(path)
+
+    monkeypatch.setattr(heads_module, "load_head", load_head)
+    return names
+
+
+NEEDED = [("none", []), ("ngram", []), ("layer_skip", []), ("eagle", ["eagle"]), ("hybrid", ["eagle"]),
+          ("medusa", ["medusa"]), ("tree", ["model"]), ("pool", ["eagle", "model"])]  # fmt: skip
+
+
+@pytest.mark.parametrize(("draft", "kinds"), NEEDED)
+def test_a_run_reads_only_the_heads_it_drafts_with(folder, read, draft, kinds):
+    target = target_of()
+    engine = Engine(target, tiny_tokenizer(), heads=find_heads(target, tiny_tokenizer(), folder))
+    for _ in range(2):
+        engine.generate([5, 6, 7], draft=draft, max_new_tokens=4, ignore_eos=True)
+    assert read == list(engine.heads.made()) == kinds
+    assert set(engine.drafts().values()) == {None}  # who asks what can be used is told no guess
+    assert sorted(read) == sorted(MADE)
+
+
+def test_files_are_checked_before_a_head_is_needed_and_again_when_it_is(folder, read):
+    weights = folder / "medusa.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1])
+    target = target_of()
+    assert "medusa is damaged" in find_heads(target, tiny_tokenizer(), folder)["medusa"]
+    weights.write_bytes(whole)
+    engine = Engine(target, tiny_tokenizer(), heads=find_heads(target, tiny_tokenizer(), folder))
+    assert read == []
+    weights.write_bytes(whole[:-1])
+    with pytest.raises(SettingsError, match="medusa is damaged"):
+        engine.stream([5, 6, 7], draft="medusa")
+    assert "medusa is damaged" in engine.drafts()["medusa"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_making_a_head_leaves_alone_a_run_that_is_under_way(folder, kind):
+    target = target_of()
+    engine = Engine(target, tiny_tokenizer(), heads=find_heads(target, tiny_tokenizer(), folder))
+    options = {"draft": "eagle" if kind == "model" else "ngram", "max_new_tokens": 20, "ignore_eos": True}
+    decoding = engine.stream([5, 6, 7, 5, 6], **options)
+    steps = [next(decoding)]
+    assert kind not in engine.heads.made()
+    assert engine.heads.why_not(kind) is None
+    assert kind in engine.heads.made()
+    steps += decoding
+    again = engine.generate([5, 6, 7, 5, 6], **options)
+    assert decoding.run.output == again.output
+    assert [[token.p for token in step.tokens] for step in steps] == [
+        [token.p for token in step.tokens] for step in again.steps
+    ]
+
+
+def test_costs_are_of_the_heads_that_a_draft_type_uses(folder):
+    def keys():
+        target = target_of()
+        engine = Engine(target, tiny_tokenizer(), heads=find_heads(target, tiny_tokenizer(), folder))
+        return {draft: engine._cost_key(Settings.of(draft=draft)) for draft in DRAFTS}
+
+    before = keys()
+    assert {draft: list(key["heads"]) for draft, key in before.items() if key["heads"]} == {
+        "model": ["model"], "eagle": ["eagle"], "eagle-tree": ["eagle"], "medusa": ["medusa"],
+        "feedforward": ["feedforward"], "hybrid": ["eagle"], "tree": ["model"], "tree-dynamic": ["model"],
+        "pool": ["eagle"],
+    }  # fmt: skip
+    assert keys() == before
+    shape = MADE["eagle"]
+    about = json.loads((folder / "eagle.json").read_text())
+    save_head(folder / "eagle", random_weights(shape, seed=1), VOCABULARY, about)
+    after = keys()
+    assert {draft for draft in DRAFTS if after[draft] != before[draft]} == {"eagle", "eagle-tree", "hybrid", "pool"}

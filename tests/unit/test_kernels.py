@@ -161,7 +161,7 @@ def test_where_nothing_can_be_kept_on_disk_it_is_compiled_anew(monkeypatch):
     def nowhere(self, *args):
         raise RuntimeError("cannot cache function: no locator available")
 
-    monkeypatch.setattr(caching._CacheImpl, "__init__", nowhere)
+    monkeypatch.setattr(caching.CacheImpl, "__init__", nowhere)
     attend = _attention(0, 8, CODE)
     assert not attend.stats.cache_hits
     assert attend.signatures

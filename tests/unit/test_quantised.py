@@ -8,15 +8,27 @@ import torch
 from specviz.engine.fast import FastModel
 from specviz.engine.weights import read_weights
 from specviz.errors import ModelError
-from specviz.zoo import quantised
+from specviz.zoo import header, quantised
 from tests.tiny import VOCAB_SIZE, tiny_model
 
 IDS = list(range(3, 40))
 
 
-def write_gguf(path, model, kind=gguf.GGMLQuantizationType.Q4_1):
-    """A Llama model as llama.cpp would write it: Q4_1 matrices, rotary rows interleaved."""
+def write_gguf(path, model, kind=gguf.GGMLQuantizationType.Q4_1, alignment=None):
+    """A Llama model as llama.cpp would write it: metadata of every kind, Q4_1 matrices, rotary rows interleaved."""
     config, writer = model.config, gguf.GGUFWriter(str(path), "llama")
+    writer.add_context_length(8192)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_bool("tests.yes", True)
+    writer.add_int8("tests.small", -3)
+    writer.add_float64("tests.exact", 0.1)
+    writer.add_uint64("tests.large", 2**40)
+    writer.add_token_list(["", "a", "\u00e9\U0001f600", "Ġthe"])
+    writer.add_token_scores([0.5, -1.0])
+    writer.add_array("tests.nested", [[1, 2], [3]])
+    writer.add_chat_template("{{ messages }}")
+    if alignment:
+        writer.add_custom_alignment(alignment)
 
     def interleave(weight, heads):
         return weight.view(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
@@ -80,3 +92,32 @@ def test_another_quantisation_is_refused_by_name(tmp_path):
     model.config.num_hidden_layers = 9
     with pytest.raises(ModelError, match=r"short\.gguf has no tensor blk\.2\.attn_norm\.weight"):
         quantised.read_int4(tmp_path / "short.gguf", model.config)
+
+
+@pytest.mark.parametrize("alignment", [None, 256])
+def test_tensors_are_found_where_the_package_finds_them_without_reading_the_texts(tmp_path, monkeypatch, alignment):
+    file = tmp_path / "tiny.gguf"
+    write_gguf(file, tiny_model("llama", hidden=64), alignment=alignment)
+    # The package's reader knows no arrays of arrays and counts what it reads as one.
+    expected = {tensor.name: tensor for tensor in gguf.GGUFReader(str(file)).tensors}
+    monkeypatch.setattr(gguf, "GGUFReader", None)
+    found = header.read_tensors(file)
+    assert list(found) == list(expected)
+    for name, tensor in found.items():
+        theirs = expected[name]
+        assert (tensor.kind, tensor.shape) == (theirs.tensor_type, tuple(theirs.shape[::-1].tolist()))
+        assert tensor.data.tobytes() == theirs.data.tobytes()
+
+
+def test_a_file_that_is_cut_or_another_is_refused_in_a_sentence(tmp_path):
+    file = tmp_path / "tiny.gguf"
+    write_gguf(file, tiny_model("llama", hidden=64))
+    whole = file.read_bytes()
+    for size in (0, 3, 20, 100, 600, len(whole) - 5000):
+        file.write_bytes(whole[:size])
+        with pytest.raises(ModelError, match=r"tiny\.gguf is damaged or no GGUF file .*: fetch it again"):
+            header.read_tensors(file)
+    for start in (b"PK\x03\x04" + whole[4:], whole[:4] + b"\x09" + whole[5:], whole[:4] + b"\0\0\0\x03" + whole[8:]):
+        file.write_bytes(start)
+        with pytest.raises(ModelError, match="it begins with"):
+            header.read_tensors(file)

@@ -9,9 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from specviz.cli import app
-from specviz.replay import PLACE, embed, open_run, replay_html, shell
+from specviz.replay import PLACE, VIEWS, embed, open_file, replay_html, shell
+from specviz.ui.recorded import ASSETS
 from tests.unit.test_ui import make_run
 
+RACE = ASSETS / "recorded" / "race.json"
 HOSTILE = "</script><!--<script> \u2028\u2029 `${1+1}` \u202e \u0000 \ud800 ]]> \U0001f389"
 
 
@@ -30,8 +32,9 @@ def test_the_run_comes_back_from_the_file_whatever_is_in_it():
     page.encode("utf-8")
 
 
-def test_the_shell_asks_for_nothing_and_closes_no_element_early():
-    text = shell()
+@pytest.mark.parametrize("kind", VIEWS)
+def test_the_shell_asks_for_nothing_and_closes_no_element_early(kind):
+    text = shell(kind)
     assert text.count(PLACE) == 1
     assert not re.search(r"""(src|href)=["']|@import|url\((?!["']?data:)""", text)
     assert "default-src 'none'" in text
@@ -50,12 +53,32 @@ def changed(**step) -> str:
     return json.dumps(data)
 
 
+def raced(lanes: list | None = None, shown: int | None = None, parent: int | None = None) -> str:
+    """The recorded race, changed in one place."""
+    data = json.loads(RACE.read_text(encoding="utf-8"))
+    lane = data["lanes"][1]
+    lane["shown"] = lane["shown"] if shown is None else shown
+    if parent is not None:
+        lane["runs"][0]["steps"][0]["tokens"][0]["parent"] = parent
+    return json.dumps(data if lanes is None else data | {"lanes": lanes})
+
+
+def test_a_race_comes_back_from_its_file():
+    race = open_file(RACE.read_text(encoding="utf-8"))
+    page = replay_html(race)
+    assert json.loads(embedded(page)) == json.loads(json.dumps(race.to_dict()))
+    assert '<section class="sv-race"' in page
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("{", "not JSON"),
         ("[]", "not a run of schema"),
-        ('{"schema": "specviz.race/1"}', "not a run of schema"),
+        ('{"schema": "specviz.race/1"}', "race lacks created_at"),
+        (raced(lanes=[]), "race.lanes must be plain decoding and"),
+        (raced(shown=7), r"race.lanes\[1\].shown is 7, and it has 1 runs"),
+        (raced(parent=5), r"race.lanes\[1\].runs\[0\].steps\[0\].tokens\[0\].parent is 5"),
         (changed(t_end="soon"), r"steps\[0\].t_end"),
         (changed(t_start=2.0), r"run.steps\[0\] ends before it begins"),
         (changed(tokens=[make_run().to_dict()["steps"][0]["tokens"][0] | {"parent": 0}]), "parent is 0"),
@@ -64,7 +87,7 @@ def changed(**step) -> str:
 )
 def test_what_cannot_be_drawn_is_refused_with_its_place(text, words):
     with pytest.raises(ValueError, match=words):
-        open_run(text)
+        open_file(text)
 
 
 def test_the_command_writes_beside_the_run_and_refuses_in_a_sentence(tmp_path):
@@ -76,7 +99,7 @@ def test_the_command_writes_beside_the_run_and_refuses_in_a_sentence(tmp_path):
     assert json.loads(embedded(page)) == make_run().to_dict()
     for arguments, words in [
         ([str(tmp_path / "none.json")], "No such file"),
-        ([str(tmp_path / "run.html")], "is the run itself"),
+        ([str(tmp_path / "run.html")], "is the file itself"),
         ([str(tmp_path / "run.html"), "-o", str(tmp_path / "other.html")], "Cannot replay"),
         ([str(file), "-o", str(tmp_path / "no" / "where.html")], "No such file"),
     ]:

@@ -83,6 +83,16 @@ def test_a_foreign_file_is_refused_with_the_place(run, change, sentence):
         Run.from_dict(data)
 
 
+def test_special_tokens_are_named_and_files_from_before_that_are_read(run):
+    data = json.loads(run.to_json())
+    assert data["target"]["special"] == {"0": "<|endoftext|>", "1": "<|im_start|>", "2": "<|im_end|>"}
+    del data["target"]["special"]
+    assert Run.from_dict(data).target.special == {}
+    data["target"]["special"] = {"0": 5}
+    with pytest.raises(ValueError, match=r"run\.target\.special\.0 is 5, not str"):
+        Run.from_dict(data)
+
+
 def test_text_that_is_not_json_is_refused():
     with pytest.raises(ValueError, match="not JSON"):
         Run.from_json("{")

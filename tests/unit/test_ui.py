@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import types
 from collections.abc import Iterator
 
+import gradio as gr
 import pytest
 
 from specviz import trace
@@ -18,8 +20,9 @@ from specviz.settings import DRAFTS, RULES, TREES, Settings
 from specviz.summary import summarise
 from specviz.ui import plots, recorded
 from specviz.ui.components import STATIC
-from specviz.ui.controls import Controls, race_options, values
+from specviz.ui.controls import Controls, create_controls, race_options, values
 from specviz.ui.feed import Feed, run_events
+from specviz.ui.jobs import stream
 from specviz.ui.pages import Pages
 from specviz.ui.proof import with_figures
 from specviz.ui.words import NEEDS, draft_words, rule_words
@@ -362,6 +365,27 @@ def test_a_choice_that_overtakes_its_run_is_not_lost(picks, seen):
     page.swap(3, "tree")
     page.begin_run(picks, "hi")
     assert page.session.drafts == seen
+
+
+@pytest.mark.parametrize("seed", [2**53, 1e23])
+def test_a_seed_that_the_browser_has_rounded_is_refused_in_its_view(seed):
+    """Where the browser may have changed it nothing runs; the view says what to do, and the page is free again."""
+    given = Settings().to_dict() | {"dtype": "auto", "rounds": 3, "also": [], "chat": True, "seed": seed}
+    pages = Pages(FakeHost())
+    begin = lambda _: values(tuple(given[name] for name in Controls.__dataclass_fields__))  # noqa: E731
+    updates = list(stream(pages, types.SimpleNamespace(session_hash="one"), begin))
+    _, error = (json.loads(line) for line in updates[-1][0].splitlines())
+    assert error["type"] == "error"
+    assert "rounds whole numbers above 9007199254740991" in error["message"]
+    assert not pages.of("one").busy
+
+
+def test_half_a_seed_is_refused_and_not_rounded():
+    with gr.Blocks():
+        seed = create_controls().seed
+    with pytest.raises(SettingsError, match="seed must be a whole number"):
+        Settings.of(seed=seed.preprocess(1.5))
+    assert Settings.of(seed=seed.preprocess(2**53 - 1)).seed == 2**53 - 1
 
 
 def test_a_page_is_busy_until_its_last_job_has_ended():

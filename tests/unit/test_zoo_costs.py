@@ -1,9 +1,12 @@
 """What steps cost is measured once on a machine, kept on disk for what it is about, and never trusted blindly."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
+from specviz.engine import calibrate
 from specviz.engine import engine as engine_module
 from specviz.settings import Settings
 from specviz.trace import Calibration
@@ -19,11 +22,11 @@ def counted(monkeypatch):
     """How often costs were measured."""
     calls, measure = [], engine_module.calibrate
 
-    def calibrate(*given):
+    def counting(*given):
         calls.append(given[1].draft)
         return measure(*given)
 
-    monkeypatch.setattr(engine_module, "calibrate", calibrate)
+    monkeypatch.setattr(engine_module, "calibrate", counting)
     return calls
 
 
@@ -77,6 +80,29 @@ def test_threads_device_precision_and_versions_are_in_the_key(tmp_path, counted,
     engine_with(tmp_path).calibration(settings)
     engine_with(tmp_path, layers=3).calibration(settings)
     assert len(counted) == 8
+
+
+def test_costs_of_other_code_are_not_found(tmp_path, counted, monkeypatch):
+    settings = Settings.of(draft="ngram")
+    engine_with(tmp_path).calibration(settings)
+    monkeypatch.setattr(engine_module, "code", lambda: "of tomorrow")
+    engine_with(tmp_path).calibration(settings)
+    assert len(counted) == 2
+
+
+def test_the_code_is_that_of_engine_and_drafters(tmp_path):
+    package = Path(calibrate.__file__).parents[1]
+    for part in ("engine", "drafters", "ui"):
+        shutil.copytree(package / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    assert calibrate.code_of(tmp_path) == calibrate.code()
+    (tmp_path / "ui" / "build.py").write_text("")
+    assert calibrate.code_of(tmp_path) == calibrate.code()
+    seen = {calibrate.code()}
+    for part, name in (("engine", "decode.py"), ("drafters", "ngram.py"), ("drafters", "new.py")):
+        with open(tmp_path / part / name, "a") as file:
+            file.write("# changed\n")
+        seen.add(calibrate.code_of(tmp_path))
+    assert len(seen) == 4
 
 
 def test_fresh_measures_again_and_keeps_that(tmp_path, counted):

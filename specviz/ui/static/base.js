@@ -80,7 +80,7 @@
   };
   sv.device = (device) => (device ? `${device.name}, ${device.dtype}` : "");
 
-  const CONTROL = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/;
+  const CONTROL = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/;
   sv.isControl = (char) => CONTROL.test(char);
   sv.codePoint = (char) => `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 
@@ -95,15 +95,32 @@
       return sv.isControl(char) ? sv.codePoint(char) : char;
     }).join("");
   };
-  // In a narrow place; a token that is a part of a character has no text alone.
-  sv.short = (text) => (text === "" ? "∅" : sv.visible(text));
-  sv.quote = (text) => (text === "" ? "(no text)" : `“${sv.visible(text)}”`);
+
+  // What special tokens of the tokenizer are called. They add nothing to the text, so each gets its name beside it, as
+  // `special`; not enumerable, because the file that is saved of a run is what the server sent.
+  sv.nameSpecials = function (steps, { special = {} }) {
+    for (const { tokens } of steps) {
+      for (const token of tokens) {
+        const name = token.text === "" ? special[token.id] : undefined;
+        if (name !== undefined) Object.defineProperty(token, "special", { value: String(name) });
+      }
+    }
+  };
+
+  // A token {text, special?} in a label, in a narrow place, in a sentence.
+  sv.label = ({ text, special }) => (special === undefined ? sv.visible(text) : `${sv.visible(special)} (special token)`);
+  sv.byName = ({ special }) => (special === undefined ? "" : " sv-by-name");
+  // A token that is a part of a character has no text alone.
+  sv.short = ({ text, special }) => sv.visible(special ?? (text || "∅"));
+  sv.quote = ({ text, special }) => (special !== undefined ? `“${sv.visible(special)}” (a special token)` : text === "" ? "(no text)" : `“${sv.visible(text)}”`);
 
   sv.stillMotion = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
 
   sv.reveal = function (node) {
     const box = node.getBoundingClientRect();
-    if (box.top >= 0 && box.top < window.innerHeight * 0.6) return;
+    // On a phone half a window of it is not enough: the text would begin below the fold.
+    const room = window.innerWidth > 900 ? 0.6 : 0.2;
+    if (box.top >= 0 && box.top < window.innerHeight * room) return;
     node.scrollIntoView({ block: "start", behavior: sv.stillMotion() ? "auto" : "smooth" });
   };
 

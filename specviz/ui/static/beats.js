@@ -49,9 +49,9 @@
 
   function distRow({ subject, own }, row, columns) {
     const line = sv.el("tr");
-    const name = sv.el("th", "sv-dist-name", sv.short(row.text));
+    const name = sv.el("th", `sv-dist-name${sv.byName(row)}`, sv.short(row));
     name.scope = "row";
-    name.title = sv.visible(row.text);
+    name.title = sv.label(row);
     if (subject && row.id === subject.id) name.append(sv.el("span", "sv-dist-role", "drafted"));
     if (own && row.id === own.id && columns.includes("p")) name.append(sv.el("span", "sv-dist-role", "drawn"));
     const bars = sv.el("td", "sv-dist-bars");
@@ -89,10 +89,11 @@
       return beat(line("", why), line("", "So there is no q here: the target draws alone."));
     }
     const where = sv.branches(step) ? `as a branch of its tree, ${sv.plural(sv.depth(step, subject) + 1, "token")} deep` : `as token ${sv.depth(step, subject) + 1} of ${step.gamma}`;
-    const said = line("", `${who} proposed `, sv.el("b", "", sv.quote(subject.text)), ` ${where}, before the target had read any of them. In all the step's drafting took `, sv.num("draft_s", step.draft_s, sv.milliseconds), ".");
+    const said = line("", `${who} proposed `, sv.el("b", "", sv.quote(subject)), ` ${where}, before the target had read any of them. In all the step's drafting took `, sv.num("draft_s", step.draft_s, sv.milliseconds), ".");
     if (subject.q === null) return beat(said, untraced(subject));
     const chance = formula(`q(x) = `, sv.num("q", subject.q));
-    const about = onehot || subject.q === 1 ? "It named this one token and nothing else, so q is 1 here and 0 everywhere else." : "q is the chance with which the draft drew this token.";
+    const best = "At temperature 0 all of q is on the draft's most likely token. The bars show q before temperature.";
+    const about = greedy && subject.top_q ? best : onehot || subject.q === 1 ? "It named this one token and nothing else, so q is 1 here and 0 everywhere else." : "q is the chance with which the draft drew this token.";
     const sure = subject.confidence === null ? null : line("sv-dim", "Its own confidence in it: ", sv.num("confidence", subject.confidence), ".");
     return beat(said, chance, line("", about), sure, place.known ? table(place, ["q"], greedy ? "The draft's q, before temperature" : "The draft's q") : untraced(subject));
   }
@@ -103,7 +104,7 @@
     const read = step.gamma ? `read the pending token and ${step.gamma === 1 ? "the drafted one" : `all ${step.gamma} drafted ones`} at once` : "read the pending token";
     const said = line("", `One pass of the target `, `${read}, in `, sv.num("verify_s", step.verify_s, sv.milliseconds), ".");
     if (one.p === null || one.p === undefined) return beat(said, untraced(one));
-    const parts = [said, formula("p(x) = ", sv.num("p", one.p), ` for ${sv.quote(one.text)}`)];
+    const parts = [said, formula("p(x) = ", sv.num("p", one.p), ` for ${sv.quote(one)}`)];
     if (greedy) parts.push(line("", "At temperature 0 all of p is on the target's most likely token. The bars show p before temperature."));
     else if (subject && subject.overlap !== null) {
       parts.push(formula("Σ min(p, q) = ", sv.num("overlap", subject.overlap)));
@@ -162,8 +163,9 @@
     const box = sv.el("div", "sv-left");
     box.append(sv.el("p", "sv-left-title", left.traced ? "What was left of p, from which the target drew" : subject.fate === "accepted" ? "What would have been left of p, had it been refused" : "What is left of p behind it"));
     const grid = sv.el("div", "sv-left-rows");
-    for (const { id, text, prob } of left.rows) {
-      const name = sv.el("span", `sv-dist-name${own && left.traced && own.id === id ? " sv-this" : ""}`, sv.short(text));
+    for (const row of left.rows) {
+      const { id, prob } = row;
+      const name = sv.el("span", `sv-dist-name${own && left.traced && own.id === id ? " sv-this" : ""}${sv.byName(row)}`, sv.short(row));
       const track = sv.el("span", "sv-dist-track");
       if (prob) track.append(fill("left", prob));
       const value = sv.el("span", "sv-bar-value");
@@ -181,9 +183,9 @@
     if (!best || !subject) return null;
     const box = sv.el("div", "sv-versus");
     const same = subject.p === 1;
-    const target = same ? subject.text : own ? own.text : best.text;
+    const target = same ? subject : own || best;
     box.append(sv.el("span", "sv-dim", "the draft's"), sv.el("span"), sv.el("span", "sv-dim", "the target's most likely"));
-    box.append(sv.el("b", "", sv.quote(subject.text)), sv.el("span", "", same ? "=" : "≠"), sv.el("b", "", sv.quote(target)));
+    box.append(sv.el("b", "", sv.quote(subject)), sv.el("span", "", same ? "=" : "≠"), sv.el("b", "", sv.quote(target)));
     return box;
   }
 

@@ -12,11 +12,13 @@
     _start(page) {
       super._start(page);
       this.lanes = new Map();
+      this.last = null;
       this.part("live").replaceChildren();
       this.part("live").hidden = true;
     }
 
     _on_bench_progress({ stage, lane, prompt, prompts, done, of, rate }) {
+      this.last = { done, of };
       const what = stage === "measuring" ? "Measuring" : stage === "reading" ? "Reading what was written by" : "Loading and warming up";
       const where = prompt ? `Prompt ${prompt} of ${prompts}. ` : "";
       this._state("running", `${where}${what} ${lane}. ${done} of ${sv.plural(of, "run")} done.`, of ? done / of : 0);
@@ -46,7 +48,9 @@
 
     _on_stopped() {
       this.part("live").hidden = true; // rates of half a prompt claim nothing
-      this._state("stopped", this.shown ? "Stopped before a prompt was done. What stands below is the benchmark before." : "Stopped before a prompt was done; nothing is claimed.");
+      const { done, of } = this.last || {};
+      const how = of ? `Stopped with ${done} of ${sv.plural(of, "run")} done, before one prompt had run in every lane` : "Stopped before the first run began";
+      this._state("stopped", this.shown ? `${how}. What stands below is the benchmark before.` : `${how}; nothing is claimed. Fewer lanes or shorter answers are done sooner.`);
     }
 
     _on_bench({ bench, figures }) {

@@ -31,7 +31,7 @@
     show(node) {
       const { step, token, run } = this.lookup(Number(node.dataset.step), Number(node.dataset.token));
       const head = sv.el("div", "sv-card-head");
-      head.append(sv.el("span", `sv-tok sv-${token.fate}`, sv.visible(token.text)), sv.el("strong", "", token.fate), sv.el("span", "sv-dim", sv.FATE_WORDS[token.fate]));
+      head.append(sv.el("span", `sv-tok sv-${token.fate}`, sv.label(token)), sv.el("strong", "", token.fate), sv.el("span", "sv-dim", sv.FATE_WORDS[token.fate]));
       this.root.replaceChildren(head, sv.el("p", "sv-why", sv.why(token, step, run)), sv.el("p", "sv-card-more", "Click or Enter: the step under the microscope"));
       this.root.hidden = false;
       this._settle(node);

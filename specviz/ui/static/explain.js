@@ -7,7 +7,7 @@
     const row = (rows || []).find((entry) => entry[0] === id);
     return row ? row[3] : null;
   };
-  const quoted = (tokens) => tokens.map((token) => sv.quote(token.text)).join(", ");
+  const quoted = (tokens) => tokens.map((token) => sv.quote(token)).join(", ");
 
   // The refused siblings tried before this one: what they were refused for is no longer in p.
   const triedBefore = (step, token) => {
@@ -26,7 +26,7 @@
     rejected(token, step) {
       const other = sv.outputAt(step, token);
       if (!other) return "It is not the target's most likely token, so at temperature 0 it is refused.";
-      return `The target's most likely token is ${sv.quote(other.text)}, not ${sv.quote(token.text)}, so at temperature 0 it is refused.`;
+      return `The target's most likely token is ${sv.quote(other)}, not ${sv.quote(token)}, so at temperature 0 it is refused.`;
     },
     resampled(token, step) {
       return `The target's own most likely token, in place of the refused ${quoted(sv.refusedAt(step, token))}.`;
@@ -58,9 +58,9 @@
     discarded(token, step) {
       const above = step.tokens[token.parent];
       const kept = sv.outputAt(step, token);
-      if (above && above.fate === "rejected") return `Drafted behind the refused ${sv.quote(above.text)}, so the target never had to test it.`;
-      if (above && above.fate === "discarded") return `Drafted behind ${sv.quote(above.text)}, which is not in the output, so it was never tested.`;
-      if (kept && !sv.OWN.has(kept.fate)) return `Its sibling ${sv.quote(kept.text)} was tried first and kept, so it was never tested.`;
+      if (above && above.fate === "rejected") return `Drafted behind the refused ${sv.quote(above)}, so the target never had to test it.`;
+      if (above && above.fate === "discarded") return `Drafted behind ${sv.quote(above)}, which is not in the output, so it was never tested.`;
+      if (kept && !sv.OWN.has(kept.fate)) return `Its sibling ${sv.quote(kept)} was tried first and kept, so it was never tested.`;
       return "Drafted on a branch that was not taken, so it was never tested.";
     },
   };
@@ -72,7 +72,7 @@
       const end = drafted.findLast((other) => other.u < other.accept_prob);
       if (end === token) return `u = ${sv.prob(token.u)} was below h = ${sv.prob(token.accept_prob)} here and for no later token, so the draft is kept up to this one.`;
       const own = token.u < token.accept_prob ? "below" : "not below";
-      return `The draft is kept as one block up to ${sv.quote(end.text)}, where u was below h for the last time; here u = ${sv.prob(token.u)} was ${own} h = ${sv.prob(token.accept_prob)}, and did not decide.`;
+      return `The draft is kept as one block up to ${sv.quote(end)}, where u was below h for the last time; here u = ${sv.prob(token.u)} was ${own} h = ${sv.prob(token.accept_prob)}, and did not decide.`;
     },
     rejected: (token) => `From this token on no u was below its h (here u = ${sv.prob(token.u)} and h = ${sv.prob(token.accept_prob)}), so the block ends before it.`,
     resampled: (token, step) => `Drawn by the target behind the block, in place of the refused ${quoted(sv.refusedAt(step, token))}, from max(0, w·p − q), where w is the weight with which the block was kept.`,
@@ -83,7 +83,7 @@
     accepted: (token) => `The target, drawing with the noise that draft and target share at this position, drew this very token, so it is kept. The chance of that was ${sv.prob(token.accept_prob)}.`,
     rejected(token, step) {
       const other = sv.outputAt(step, token);
-      const drew = other ? `drew ${sv.quote(other.text)}, not ${sv.quote(token.text)}` : "drew another token";
+      const drew = other ? `drew ${sv.quote(other)}, not ${sv.quote(token)}` : "drew another token";
       return `The target, drawing with the noise that both share at this position, ${drew}, so it is refused. The chance to agree was ${sv.prob(token.accept_prob)}.`;
     },
     resampled: (token, step) => `What the target drew from its own p with the shared noise; the draft had proposed ${quoted(sv.refusedAt(step, token))}.`,

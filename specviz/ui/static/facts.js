@@ -23,11 +23,13 @@
     };
     const refused = sv.OWN.has(token.fate) ? sv.refusedAt(step, token) : [];
     const output = token.fate === "rejected" ? sv.outputAt(step, token) : null;
-    if (output) fact("replaced by", sv.quote(output.text));
-    if (refused.length) fact("in place of", refused.map((other) => sv.quote(other.text)).join(", "));
+    if (output) fact("replaced by", sv.quote(output));
+    if (refused.length) fact("in place of", refused.map((other) => sv.quote(other)).join(", "));
     fact("position", sv.num("position", token.position, String));
     fact("token id", sv.num("id", token.id, String));
     if (!sv.OWN.has(token.fate)) fact("in the draft", place(step, token));
+    if (token.special !== undefined) fact("kind", "special token: a mark of the model's own that adds no text");
+    else if (token.text === "") fact("text", "part of a character, which is shown with the last of its tokens");
     if (step.draft !== run.settings.draft) fact("draft type", sv.draftName(step.draft));
     if (token.source) fact("source", token.source);
     if (step.note && token.fate !== "sampled") fact("about this step", step.note).classList.add("sv-fact-wide");

@@ -33,6 +33,7 @@
       this.name = sv.laneName(lane);
       this.run = lane.runs[lane.shown] || lane.runs[0];
       this.steps = this.run.steps;
+      sv.nameSpecials(this.steps, this.run.target);
       this.tally = new sv.Tally();
       this.steps.forEach((step) => this.tally.push(step));
       this.time = this.steps.length ? this.steps[this.steps.length - 1].t_end : 0;

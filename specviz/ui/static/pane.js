@@ -10,6 +10,7 @@
       this.root = root;
       this.part = (name) => root.querySelector(`[data-part="${name}"]`);
       this.part("stop").addEventListener("click", () => document.querySelector("#sv-stop-button")?.click());
+      document.addEventListener("click", (event) => this.busy && event.target.closest?.("#sv-stop-button") && this._state(this.root.dataset.state, "Stopping…"));
       setInterval(() => this._watch(), WATCH_MS);
       document.addEventListener("sv-status", () => this._loads());
     }

@@ -22,6 +22,7 @@
     const top = (subject || token).top_p;
     const onehot = Boolean(subject && top && !subject.top_q);
     const place = { subject, own, before, greedy, onehot, rule: run.settings.verify, known: Boolean(top) };
+    place.special = run.target.special || {};
     place.rows = top ? rows(place, top, greedy) : [];
     const shared = place.rows.reduce((sum, { share }) => sum + (share ?? 0), 0);
     place.tail = subject && subject.overlap !== null && !greedy ? Math.max(subject.overlap - shared, 0) : null;
@@ -29,11 +30,14 @@
     return place;
   };
 
-  function rows({ subject, own, onehot }, top, greedy) {
+  // A token of a list, with the name of a special one.
+  const named = (special, id, text) => (text === "" && special[id] !== undefined ? { id, text, special: String(special[id]) } : { id, text });
+
+  function rows({ subject, own, onehot, special }, top, greedy) {
     const found = new Map();
     const column = greedy ? 3 : 2;
     const row = (id, text) => {
-      if (!found.has(id)) found.set(id, { id, text, p: null, q: subject && onehot ? 0 : null, share: null });
+      if (!found.has(id)) found.set(id, { ...named(special, id, text), p: null, q: subject && onehot ? 0 : null, share: null });
       return found.get(id);
     };
     for (const entry of top) row(entry[0], entry[1]).p = entry[column];
@@ -52,13 +56,13 @@
 
   // Refusing x leaves max(0, p - q), which sums to 1 - overlap. Behind refused siblings, and under the rules that weigh
   // otherwise, only the run itself knows what is left.
-  function left({ subject, own, before, greedy, rule, rows: listed }) {
-    if (own && own.residual) return { traced: true, rows: own.residual.map(([id, text, prob]) => ({ id, text, prob })) };
+  function left({ subject, own, before, greedy, rule, rows: listed, special }) {
+    if (own && own.residual) return { traced: true, rows: own.residual.map(([id, text, prob]) => ({ ...named(special, id, text), prob })) };
     if (!subject || greedy || rule !== "rejection" || before.length || subject.overlap === null) return null;
     const mass = 1 - subject.overlap;
     if (mass < 1e-9) return { traced: false, mass, rows: [] };
     const owed = listed.filter(({ p, q }) => p !== null && q !== null && p > q);
-    const found = owed.map(({ id, text, p, q }) => ({ id, text, prob: (p - q) / mass })).sort((a, b) => b.prob - a.prob);
+    const found = owed.map(({ p, q, ...row }) => ({ ...row, prob: (p - q) / mass })).sort((a, b) => b.prob - a.prob);
     return found.length ? { traced: false, mass, rows: found.slice(0, 5) } : null;
   }
 })((window.specviz = window.specviz || {}));

@@ -8,12 +8,14 @@
   const PRESENT = 0.75;
 
   class RaceView extends sv.Pane {
-    constructor(root) {
+    // `ask`: the server's functions; null in a file on its own, which has no chart either.
+    constructor(root, ask = null) {
       super(root);
       this.lanes = [];
+      this.files = ask && new sv.Files(this.part("files"), this, ask);
       this.player = new sv.Player(this);
       this.transport = new sv.Transport(this.part("transport"), this.player, "Race");
-      this.whyChart = new sv.Chart(this.part("chart-why"), true);
+      this.whyChart = this.part("chart-why") && new sv.Chart(this.part("chart-why"), true);
       this.transport.changed();
       this.part("near").addEventListener("change", (event) => {
         this.near = event.target.checked;
@@ -22,7 +24,33 @@
       this.listen();
     }
 
+    get kind() {
+      return "race";
+    }
+
+    get whole() {
+      return Boolean(this.race);
+    }
+
+    // The race on show as its file holds it.
+    json() {
+      return JSON.stringify(this.race);
+    }
+
+    name() {
+      return `specviz-race-${this.race.created_at.slice(0, 19).replace(/\D/g, "")}`;
+    }
+
+    // A race from a file, with what the server made of it: shown to its end, to be played.
+    open(race, events, words) {
+      this._start({ recorded: true, opened: true });
+      this._event({ type: "race", race });
+      for (const event of events) this._event(event);
+      this._state("recorded", words);
+    }
+
     _start(page) {
+      this.opened = Boolean(page.opened);
       if (!page.recorded) this.player.pause();
       super._start(page);
     }
@@ -63,8 +91,10 @@
       this._results(race);
       this._photo();
       sv.drawWhys(this.part("whys"), race);
-      this.part("why-figure").hidden = !race.lanes.some(({ why }) => why);
+      if (this.whyChart) this.part("why-figure").hidden = !race.lanes.some(({ why }) => why);
+      this._what(race);
       this.root.classList.add("sv-has-race");
+      this.files?.changed();
       this.root.classList.toggle("sv-is-recorded", this.recorded);
       this._origin(this.lanes[0].run.device, race.created_at);
       this._state(this.recorded ? "recorded" : "done", this.recorded ? "A recorded race. Press Play to replay it, or Race to measure your own prompt." : "Measured. All lanes are replayed on one clock.");
@@ -75,7 +105,7 @@
     }
 
     _on_figure({ figure }) {
-      this.whyChart.setFigure(figure);
+      this.whyChart?.setFigure(figure);
     }
 
     // The Player's view: `count` items of all lanes are due.
@@ -124,6 +154,22 @@
       if (this.transport) this.transport.changed();
     }
 
+    // What all lanes have in common; what one has of its own is in its name.
+    _what(race) {
+      const { target, settings } = this.lanes[0].run;
+      const drafting = this.lanes.find(({ lane, run }) => run.settings.gamma && !/gamma/.test(lane.detail));
+      const { gamma, adaptive } = drafting ? drafting.run.settings : {};
+      const rule = race.lanes.find(({ draft }) => draft !== "none")?.runs[0].settings.verify;
+      const parts = [
+        `plain decoding against ${sv.plural(race.lanes.length - 1, "draft")}, each alone on the device`,
+        target.name,
+        gamma && (adaptive ? `gamma up to ${gamma}, adaptive` : `gamma ${gamma}`),
+        rule && rule !== "rejection" && `rule ${sv.RULE_NAMES[rule].toLowerCase()}`,
+        `temperature ${settings.temperature}`,
+      ];
+      this.part("what").textContent = parts.filter(Boolean).join(" · ");
+    }
+
     // Who was where when the first lane finished.
     _photo() {
       const [first, second] = this.order;
@@ -142,7 +188,10 @@
         row.append(sv.el("span", "sv-photo-name", lane.name), bar, sv.el("span", "sv-photo-count", `${written} of ${sv.plural(lane.tokens, "token")}${rest}`));
         return row;
       });
-      this.part("photo").replaceChildren(heading, sv.el("p", "sv-photo-words", words), ...rows);
+      // Texts that end at different places end at different times, whatever the speed.
+      const lengths = [...new Set(this.lanes.map(({ tokens }) => tokens))].sort((a, b) => a - b);
+      const uneven = lengths.length > 1 ? [sv.el("p", "sv-photo-words sv-dim", `The texts are not equally long (${lengths.join(", ")} tokens), so who finished first says little here: the speed-up compares tokens per second.`)] : [];
+      this.part("photo").replaceChildren(heading, sv.el("p", "sv-photo-words", words), ...rows, ...uneven);
     }
 
     _results(race) {
@@ -183,5 +232,6 @@
     }
   }
 
+  sv.RaceView = RaceView;
   sv.mountRace = sv.mountPane(RaceView, ".sv-race");
 })((window.specviz = window.specviz || {}));

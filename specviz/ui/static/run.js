@@ -63,6 +63,14 @@
       this.player.seek(this.player.length);
     }
 
+    get kind() {
+      return "run";
+    }
+
+    get whole() {
+      return Boolean(this.end);
+    }
+
     // The run on show as its file holds it.
     json() {
       return JSON.stringify({ ...this.run, steps: this.steps, output: this.end.output, summary: this.end.summary });
@@ -187,6 +195,7 @@
 
     _on_step({ step }) {
       if (!this.run) return;
+      sv.nameSpecials([step], this.run.target);
       this.steps.push(step);
       if (/^draft changed/.test(step.note || "")) this._changed(step);
       this.tally.push(step);

@@ -106,7 +106,7 @@
       this.at = [stepIndex, tokenIndex];
       this._mark();
       const { step, token, run, steps } = this.lookup(stepIndex, tokenIndex);
-      this.title.replaceChildren(sv.el("span", "sv-dim", `Step ${step.index + 1} of ${steps}`), sv.el("span", `sv-tok sv-${token.fate}`, sv.visible(token.text)), sv.el("span", "", token.fate), sv.el("span", "sv-dim sv-scope-words", sv.FATE_WORDS[token.fate]));
+      this.title.replaceChildren(sv.el("span", "sv-dim", `Step ${step.index + 1} of ${steps}`), sv.el("span", `sv-tok sv-${token.fate}`, sv.label(token)), sv.el("span", "", token.fate), sv.el("span", "sv-dim sv-scope-words", sv.FATE_WORDS[token.fate]));
       this._tree(step, stepIndex, tokenIndex);
       this.body.replaceChildren(...sv.beats(sv.place(step, token, run), step, token, run));
       this.facts.replaceChildren(sv.facts(step, token, run));

@@ -38,10 +38,36 @@
       node.setAttribute("role", "button");
       node.tabIndex = -1;
       node.dataset.step = stepIndex;
-      node.setAttribute("aria-label", `${sv.visible(token.text)}, ${token.fate}`);
+      node.setAttribute("aria-label", `${sv.label(token)}, ${token.fate}`);
     }
     fillText(node, token.text);
+    if (token.special !== undefined) {
+      node.classList.add("sv-special");
+      node.dataset.special = sv.visible(token.special);
+    }
     return node;
+  }
+
+  // Letters that join the next one, as a reader of Arabic expects; an element without inline content lets them.
+  const CURSIVE_END = /[\p{Script=Arabic}\p{Script=Syriac}\p{Script=Nko}]\p{M}*$/u;
+  const CURSIVE_START = /^\p{M}*[\p{Script=Arabic}\p{Script=Syriac}\p{Script=Nko}]/u;
+
+  // Whether the text goes on from `step` to `next` in the middle of such a word.
+  function joined(step, next) {
+    const emitted = ({ tokens }) => tokens.filter(({ fate }) => sv.EMITTED.has(fate));
+    const before = emitted(step).findLast(({ text }) => text !== "");
+    const behind = emitted(next).find(({ text }) => text !== "");
+    return Boolean(before && behind) && CURSIVE_END.test(before.text) && CURSIVE_START.test(behind.text);
+  }
+
+  // A part of a character has no text of its own; in such a word its mark must not stand between the letters.
+  function closeParts(kept) {
+    kept.forEach(({ token, node }, i) => {
+      if (token.text !== "" || token.special !== undefined) return;
+      const next = kept.slice(i + 1).find((other) => other.token.text !== "");
+      const before = kept.slice(0, i).findLast((other) => other.token.text !== "");
+      if (next ? CURSIVE_START.test(next.token.text) : before && CURSIVE_END.test(before.token.text)) node.classList.add("sv-part");
+    });
   }
 
   // A step's tokens are a tree. Along the kept path each token stands behind the siblings that were not taken: the
@@ -49,7 +75,13 @@
   sv.stepNode = function (step, stepIndex, focusable, mark) {
     const group = sv.el("span", "sv-step");
     if (mark) group.dataset.change = mark;
-    const draw = (index, host) => host.append(tokenNode(step.tokens[index], stepIndex, index, focusable));
+    const kept = [];
+    const draw = (index, host) => {
+      const token = step.tokens[index];
+      const node = tokenNode(token, stepIndex, index, focusable);
+      if (host === group) kept.push({ token, node });
+      host.append(node);
+    };
     const branch = (index, host) => {
       draw(index, host);
       for (const child of sv.children(step, index)) branch(child, host);
@@ -70,6 +102,7 @@
       }
       at = next;
     }
+    closeParts(kept);
     return group;
   };
 
@@ -135,7 +168,9 @@
     }
 
     _group(steps, i) {
-      return sv.stepNode(steps[i], i, this.focusable, this.focusable ? sv.changeAt(steps[i], steps[i - 1]) : null);
+      const group = sv.stepNode(steps[i], i, this.focusable, this.focusable ? sv.changeAt(steps[i], steps[i - 1]) : null);
+      if (i > 0 && joined(steps[i - 1], steps[i])) group.classList.add("sv-joined");
+      return group;
     }
 
     // The last emitted token ended the text: say so instead of showing an empty mark.

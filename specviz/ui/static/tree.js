@@ -67,11 +67,11 @@
     button.type = "button";
     button.dataset.index = index;
     Object.assign(button.style, { left: `${x}px`, top: `${y}px`, width: `${NODE}px`, height: `${HEIGHT}px` });
-    button.append(sv.el("span", "sv-node-text", sv.short(token.text)));
+    button.append(sv.el("span", `sv-node-text${sv.byName(token)}`, sv.short(token)));
     if (token.accept_prob !== null && token.accept_prob !== undefined) button.style.setProperty("--sv-chance", `${Math.min(token.accept_prob, 1) * 100}%`);
     if (sv.OWN.has(token.fate)) button.classList.add("sv-node-own");
-    button.setAttribute("aria-label", `${sv.visible(token.text)}, ${token.fate}`);
-    button.title = `${sv.visible(token.text)}: ${token.fate}`;
+    button.setAttribute("aria-label", `${sv.label(token)}, ${token.fate}`);
+    button.title = `${sv.label(token)}: ${token.fate}`;
     if (isCurrent) button.setAttribute("aria-current", "true");
     button.addEventListener("click", () => pick(index));
     return button;
