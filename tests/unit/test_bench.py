@@ -8,6 +8,7 @@ import torch
 
 from specviz.engine.engine import Engine
 from specviz.errors import SettingsError
+from specviz.lab.bench import runner
 from specviz.lab.bench.document import Bench, load
 from specviz.lab.bench.plan import Plan
 from specviz.lab.bench.reading import read
@@ -164,6 +165,14 @@ def test_a_file_of_another_benchmark_is_refused_and_fresh_starts_anew(engine, tm
     with pytest.raises(SettingsError, match=f"{named}: name another, or start anew with --fresh"):
         bench(job(engine, **{"prompts": PROMPTS, **changed}, file=file))
     assert bench(job(engine, **{"prompts": PROMPTS, **changed}, file=file, fresh=True)).complete
+
+
+def test_a_benchmark_does_not_go_on_with_other_code(engine, tmp_path, monkeypatch):
+    file = tmp_path / "bench.json"
+    bench(job(engine, prompts=PROMPTS, file=file))
+    monkeypatch.setattr(runner, "code", lambda: "of tomorrow")
+    with pytest.raises(SettingsError, match="other versions: name another, or start anew with --fresh"):
+        bench(job(engine, prompts=PROMPTS, file=file))
 
 
 def test_a_file_that_is_no_benchmark_is_refused(engine, tmp_path):

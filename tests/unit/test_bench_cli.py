@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from specviz import cli
+from specviz.lab.bench import runner
 from specviz.lab.bench.document import load
 from specviz.lab.bench.tracking import metrics
 from tests.tiny import tiny_folder
@@ -97,6 +98,27 @@ def test_a_benchmark_writes_its_files_and_goes_on_with_them(specviz, folder, tmp
     code, _, err = specviz(*command, "--fresh")
     assert code == 2
     assert "Prompt 'long' cannot be used: The prompt is" in err
+
+
+def test_an_interrupted_benchmark_says_where_its_prompts_are(specviz, folder, tmp_path, monkeypatch):
+    prompts, file, whole = tmp_path / "prompts.jsonl", tmp_path / "bench.json", runner.summarise
+    prompts.write_text("".join(json.dumps({"id": name, "prompt": f"Say {name}"}) + "\n" for name in "ab"))
+    command = ["bench", "--prompts", prompts, "--target", folder, "--drafts", "ngram", "--dtypes", "float32",
+               "--tokens", 4, "--json", file]  # fmt: skip
+
+    def interrupted(document):
+        if document.done == 2:
+            raise KeyboardInterrupt
+        return whole(document)
+
+    monkeypatch.setattr(runner, "summarise", interrupted)
+    code, _, err = specviz(*command)
+    assert code == 130
+    assert f"The prompts that are done are in {file}: run it again without --fresh." in err
+    assert json.loads(file.read_text())["done"] == 1
+    monkeypatch.setattr(runner, "summarise", whole)
+    assert specviz(*command)[0] == 0
+    assert [row["prompt"] for row in json.loads(file.read_text())["results"]] == ["a", "a", "b", "b"]
 
 
 def test_adaptive_runs_calibrate_once_and_info_shows_it(specviz, folder, tmp_path):

@@ -72,6 +72,32 @@ def test_a_damaged_conversion_is_made_again_without_the_network(conversions, mon
     assert path.read_bytes() == data
 
 
+def test_weights_that_nobody_reads_are_not_hashed(conversions):
+    load()
+    folder = bundled.model_folder()
+    for name, made in {"model.safetensors": 1, "tokenizer.json": 2}.items():
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(bytes([data[0] ^ 1]) + data[1:])
+        assert bundled.model_folder(weights=False) == folder
+        assert len(conversions) == made
+    (folder / "model.safetensors").write_bytes(b"cut")
+    bundled.model_folder(weights=False)
+    assert len(conversions) == 3
+
+
+@pytest.mark.parametrize(
+    ("dtype", "path", "weights"),
+    [("int4", "auto", False), ("int4", "transformers", True), ("int8", "auto", True), ("float32", "auto", True)],
+)
+def test_only_int4_on_the_fast_path_reads_no_converted_weights(monkeypatch, dtype, path, weights):
+    def model_folder(progress, weights):
+        raise ModelError(f"weights: {weights}")
+
+    monkeypatch.setattr(bundled, "model_folder", model_folder)
+    with pytest.raises(ModelError, match=f"^weights: {weights}$"):
+        load_pair(dtype=dtype, device="cpu", path=path)
+
+
 def test_a_conversion_of_another_gguf_is_made_again(conversions):
     load()
     path = bundled.model_folder() / "manifest.json"

@@ -91,10 +91,16 @@ def bench(
 
             tracking.require()
         models = {"pair": pair, "target": target, "draft_model": draft_model, "device": device}
-        result = _run(
-            plan, chosen, _listed(dtypes, str), settings, models, pythons,
-            reference=None if reference == "none" else reference, file=json_file, fresh=fresh, recalibrate=recalibrate,
-        )  # fmt: skip
+        try:
+            result = _run(
+                plan, chosen, _listed(dtypes, str), settings, models, pythons,
+                reference=None if reference == "none" else reference, file=json_file, fresh=fresh,
+                recalibrate=recalibrate,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            if json_file is not None and json_file.exists():
+                typer.echo(f"\nThe prompts that are done are in {json_file}: run it again without --fresh.", err=True)
+            raise
         _show(console, result, against)
         if html is not None:
             from specviz.ui.report import write_report

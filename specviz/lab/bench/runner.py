@@ -19,6 +19,7 @@ import torch
 import transformers
 
 import specviz
+from specviz.engine.calibrate import code
 from specviz.engine.engine import Engine
 from specviz.errors import SettingsError, SpecvizError
 from specviz.lab.bench.contestants import Contestant, EngineLane, PeerBench, PeerLane, Stopped
@@ -288,6 +289,7 @@ def _document(job: Job, engine: Engine) -> Bench:
             "python": platform.python_version(),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
+            "engine code": code(),
         },
         device=engine.device,
         target=engine.target.name,
