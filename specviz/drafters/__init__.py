@@ -66,7 +66,9 @@ MAKERS: dict[str, Callable[[Kit], Drafter]] = {
     "medusa": lambda kit: MedusaTree(kit.heads["medusa"], kit.settings.candidates),
     "feedforward": lambda kit: FeedForwardDrafter(kit.heads["feedforward"]),
     "layer_skip": lambda kit: ModelDrafter(kit.early_exit(), kit.target.device, "layer_skip"),
-    "hybrid": lambda kit: HybridDrafter(NgramLookup(), (name := hybrid_member(kit)) and MAKERS[name](kit)),
+    "hybrid": lambda kit: HybridDrafter(
+        NgramLookup(), (name := hybrid_member(kit)) and MAKERS[name](kit), kit.target.device
+    ),
     "tree": lambda kit: StaticTree(kit.drafting_model(), kit.target.device, kit.settings.candidates),
     "tree-dynamic": lambda kit: DynamicTree(kit.drafting_model(), kit.target.device, kit.settings.candidates),
     "pool": lambda kit: PoolDrafter([MAKERS[name](kit) for name in pool_members(kit)]),

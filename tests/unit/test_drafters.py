@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from specviz.drafters import MAKERS, Ask, HybridDrafter, ModelDrafter, NgramLookup, NgramSmoothed, OwnContext, Start
-from specviz.drafters.hybrid import TRUSTED_MATCH
+from specviz.drafters.hybrid import TRUSTED_CONFIDENCE, TRUSTED_MATCH
 from specviz.drafters.ngram import DISCOUNT
 from specviz.drafters.protocol import drive
 from specviz.engine.model import LanguageModel
@@ -168,18 +168,23 @@ def test_drafting_stops_behind_an_unsure_token_and_keeps_it(make):
 
 @torch.inference_mode()
 def test_hybrid_copies_a_long_match_and_else_asks_the_model():
-    drafter = HybridDrafter(NgramLookup(), model_drafter())
+    drafter = HybridDrafter(NgramLookup(), model_drafter(), CPU)
     drafter.begin(Start([1, 2], 100))
     copied = propose(drafter, [1, 2, 3, 4, 9, 1, 2, 3], 2)
     assert (copied.ids, copied.source[0][:5]) == ([4, 9], "ngram")
     assert TRUSTED_MATCH == 3
-    asked = propose(drafter, [1, 2, 3, 4, 9, 1, 2, 3, 8, 1, 2], 2)  # 1 2 is too short a match
-    assert asked.source == ["model", "model"]
+    short = [1, 2, 3, 4, 9, 1, 2, 3, 8, 1, 2]  # 1 2 is too short a match
+    asked = propose(drafter, short, 2)
+    assert asked.source == ["model"]
+    assert f"below {TRUSTED_CONFIDENCE}" in asked.note  # an untrained model is sure of nothing
+    drafter = HybridDrafter(NgramLookup(), model_drafter(), torch.device("cuda"))  # where a look would cost a wait
+    drafter.begin(Start([1, 2], 100))
+    assert propose(drafter, short, 2).source == ["model", "model"]
     assert drafter.params == drafter._model.params > 0
 
 
 def test_hybrid_with_nobody_to_ask_copies_as_ngram_does_and_says_so():
-    alone = HybridDrafter(NgramLookup(), None)
+    alone = HybridDrafter(NgramLookup(), None, CPU)
     alone.begin(Start([1, 2], 64))
     for context in ([1, 2, 3, 4, 5, 1], [1, 2, 3, 9]):
         assert propose(alone, context, 3, GREEDY) == lookup(context, 3)
