@@ -124,7 +124,7 @@ class EagleModel(LimitedModel):
         warning: str | None = None,
     ) -> None:
         super().__init__(target, weights, shape, vocabulary, name, warning)
-        self._norm = self._vector(weights["norm"])
+        self._norm = weights["norm"].to(self.device, torch.float32).contiguous()
         # The part for the embedding reads the first half of what qkv reads: side by side they are one product.
         wide = F.pad(weights["embed"], (0, shape.hidden))
         self._fuse, self._joined = self._pack(weights["fuse"]), self._pack(torch.cat([weights["qkv"], wide]))

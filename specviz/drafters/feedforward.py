@@ -43,7 +43,7 @@ class FeedForwardModel(LimitedModel):
         warning: str | None = None,
     ) -> None:
         super().__init__(target, weights, shape, vocabulary, name, warning)
-        self._norm = self._vector(weights["norm"])
+        self._norm = weights["norm"].to(self.device, torch.float32).contiguous()
         self._enter, self._leave = self._pack(weights["enter"]), self._pack(weights["leave"])
 
     def run(self, passes: Sequence[Pass]) -> list[Tensor]:

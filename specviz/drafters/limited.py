@@ -53,6 +53,7 @@ class LimitedModel:
         self.dtype = target.dtype
         self.precision = torch.float64 if target.dtype == torch.float64 else torch.float32
         self._embedding = target.embedding
+        self._ones = torch.ones(shape.hidden)
         self._head = self._pack(target.head_rows(self.vocabulary))
 
     def _pack(self, weight: Tensor) -> Matrix:
@@ -62,7 +63,11 @@ class LimitedModel:
         return weight.to(self.device, self.dtype)
 
     def _normed(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
-        return F.rms_norm(x, (self.shape.hidden,), weight, self.shape.eps)
+        if x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float32):
+            from specviz.engine.kernels import rms_norm
+
+            return rms_norm(x, self._ones if weight is None else weight, self.shape.eps)
+        return F.rms_norm(x, (self.shape.hidden,), None if weight is None else weight.to(x.dtype), self.shape.eps)
 
     def run(self, passes: Sequence[Pass]) -> list[Tensor]:
         """(rows, draft vocabulary) logits of each pass."""

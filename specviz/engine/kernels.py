@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 import torch
 from numba import carray, types
+from torch import Tensor
 
 from specviz.engine.attention import attention
 from specviz.engine.compiled import CODE, FLOAT, INT, entry, exp, float32s, inner, narrow, numbers, wide
@@ -27,10 +28,11 @@ def _norm(x, weight, out, eps):
     for row in range(rows):
         total = np.float32(0)
         for i in range(width):
-            total += x[row, i] * x[row, i]
+            value = wide(x[row, i])
+            total += value * value
         scale = np.float32(1) / np.sqrt(total / np.float32(width) + eps)
         for i in range(width):
-            out[row, i] = narrow(x[row, i] * scale * weight[i], out)
+            out[row, i] = narrow(wide(x[row, i]) * scale * weight[i], out)
 
 
 @inner
@@ -59,6 +61,7 @@ class Kernels:
     """Functions of addresses, sizes in rows and columns, and floats; activations are of one type.
 
     norm(x, weight, out, rows, width, eps): RMS norm of (rows, width) float32 `x`, by (width,) float32 weights.
+    renorm(x, weight, out, rows, width, eps): the same of activations.
     add_norm(x, more, weight, out, rows, width, eps): add (rows, width) activations to `x`, then `norm`.
     gate(gate_up, out, rows, width): (rows, width) SwiGLU of (rows, 2 * width).
     attend(states, turns, keys, values, mask, out, rows, heads, kv_heads, places, start, threads): rotary positions,
@@ -69,6 +72,7 @@ class Kernels:
     """
 
     norm: Callable[..., None]
+    renorm: Callable[..., None]
     add_norm: Callable[..., None]
     gate: Callable[..., None]
     attend: Callable[..., None]
@@ -76,12 +80,27 @@ class Kernels:
 
 def kernels(dtype: torch.dtype, size: int) -> Kernels:
     """Those for activations of bfloat16 or float32 and heads of `size`; compiled where this machine has not yet."""
-    return _kernels({torch.bfloat16: 1, torch.float32: 0}[dtype], size, CODE)
+    low = _LOW[dtype]
+    return Kernels(*_row_by_row(low, CODE), _attention(low, size))
+
+
+#: 1 for bfloat16, 0 for float32: a constant in what is compiled.
+_LOW = {torch.bfloat16: 1, torch.float32: 0}
+_attention = cache(attention)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """RMS norm of (..., width) bfloat16 or float32 on a CPU by (width,) float32 weights, in the type of `x`."""
+    x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+    _, renorm, _, _ = _row_by_row(_LOW[x.dtype], CODE)
+    width = x.shape[-1]
+    renorm(x.data_ptr(), weight.data_ptr(), out.data_ptr(), x.numel() // width, width, eps)
+    return out
 
 
 @cache
-def _kernels(low: int, size: int, code: int) -> Kernels:
-    # `low`, `size` and `code`, which is never negative, are constants in what is compiled.
+def _row_by_row(low: int, code: int) -> tuple[Callable[..., None], ...]:
+    # `low` and `code`, which is never negative, are constants in what is compiled.
 
     @entry(types.void(*[INT] * 5, FLOAT))
     def norm(x, weight, out, rows, width, eps):
@@ -89,6 +108,13 @@ def _kernels(low: int, size: int, code: int) -> Kernels:
             return
         shape = (rows, width)
         _norm(carray(float32s(x), shape), carray(float32s(weight), (width,)), numbers(out, shape, low), eps)
+
+    @entry(types.void(*[INT] * 5, FLOAT))
+    def renorm(x, weight, out, rows, width, eps):
+        if code < 0:
+            return
+        shape = (rows, width)
+        _norm(numbers(x, shape, low), carray(float32s(weight), (width,)), numbers(out, shape, low), eps)
 
     @entry(types.void(*[INT] * 6, FLOAT))
     def add_norm(x, more, weight, out, rows, width, eps):
@@ -104,4 +130,4 @@ def _kernels(low: int, size: int, code: int) -> Kernels:
             return
         _gate(numbers(gate_up, (rows, 2 * width), low), numbers(out, (rows, width), low))
 
-    return Kernels(norm, add_norm, gate, attention(low, size))
+    return norm, renorm, add_norm, gate
