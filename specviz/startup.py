@@ -6,8 +6,13 @@ Both are as they were when the block ends. Held by tests/unit/test_startup.py.
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_lock = threading.Lock()
+#: How many blocks of `one_thread` are open, and how many threads there were before the first.
+_inside, _threads = 0, 1
 
 
 @contextmanager
@@ -32,9 +37,15 @@ def one_thread() -> Iterator[None]:
     """
     import torch
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    global _inside, _threads  # threads of the host may load side by side
+    with _lock:
+        if not _inside:
+            _threads = torch.get_num_threads()
+        _inside += 1
+        torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        with _lock:
+            _inside -= 1
+            torch.set_num_threads(1 if _inside else _threads)

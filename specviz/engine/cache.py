@@ -95,7 +95,7 @@ class KVCache:
 
 @dataclass(slots=True)
 class Single:
-    """A chain alone: written as a slice, attended without a mask."""
+    """One text, a chain or a tree: written as a slice."""
 
     slot: int
     start: int
@@ -104,7 +104,7 @@ class Single:
 
 @dataclass(slots=True)
 class Many:
-    """Several texts or a tree: (texts,) slots and (texts, rows) places to write; `end` bounds what is attended."""
+    """Several texts: (texts,) slots and (texts, rows) places to write; `end` bounds what is attended."""
 
     slots: Tensor
     places: Tensor
@@ -131,9 +131,14 @@ class Store:
         """Make room for so many texts of `capacity` rows; what is held stays."""
         if slots > self.slots or capacity > self.capacity:
             # At least doubled, so that many texts opened one by one are not copied each time.
+            before = self.slots, self.capacity
             self.slots = max(slots, 2 * self.slots) if slots > self.slots else self.slots
             self.capacity = max(capacity, self.capacity)
-            self.grow()
+            try:
+                self.grow()
+            except BaseException:  # what is held is still of the old size
+                self.slots, self.capacity = before
+                raise
             if (old := self.features) is not None:
                 self.features = self._no_features(old)
                 self.features[: len(old), : old.shape[1] - 1] = old[:, :-1]

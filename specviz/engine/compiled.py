@@ -33,6 +33,7 @@ _LOG2E = np.float32(1 / math.log(2))
 _POWER = tuple(np.float32(math.log(2) ** i / math.factorial(i)) for i in range(6, -1, -1))
 
 
+#: For Python to call; other threads go on meanwhile.
 called = partial(njit, nogil=True)
 
 
@@ -42,7 +43,7 @@ def entry(signature, make=called):
     def compiled(function):
         try:
             return make(signature, **FAST, cache=True)(function)
-        except RuntimeError:  # nowhere to write: every process compiles
+        except (RuntimeError, OSError, EOFError):  # nowhere to write, or nothing to read: every process compiles
             return make(signature, **FAST)(function)
 
     return compiled

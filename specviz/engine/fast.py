@@ -199,12 +199,14 @@ class FastModel(LanguageModel):
         mask = None if mask is None else mask.float().contiguous()
         normed, mixed, gated = self._between(count)
         at, to, eps = x.data_ptr(), normed.data_ptr(), self._config.rms_norm_eps
-        places, before = self.store.capacity + 1, (0 if mask is None else mask.data_ptr())
+        # Kept here, so that no other thread can throw away what the addresses are of.
+        held, addresses = self.store.held, self.store.addresses
+        places, before = held[0].shape[3], (0 if mask is None else mask.data_ptr())
         heads, kv_heads, threads = self._heads, self._kv_heads, torch.get_num_threads()
         blocks, caught = self._weights.blocks, []
         do.norm(at, blocks[0].norm.data_ptr(), to, count, width, eps)
         for number, block in enumerate(blocks, 1):
-            keys, values = self.store.addresses[number - 1][plan.slot]
+            keys, values = addresses[number - 1][plan.slot]
             states = block.qkv(normed)
             do.attend(
                 states.data_ptr(), turns.data_ptr(), keys, values, before, mixed.data_ptr(), count, heads, kv_heads,
@@ -282,7 +284,7 @@ class FastModel(LanguageModel):
         many = queries.reshape(texts, kv_heads * group, count, self._head_dim)
         wide = [states.unflatten(0, (texts, kv_heads)).repeat_interleave(group, 1) for states in (keys, values)]
         # That of a chain alone is the same for all heads.
-        mask = mask[0] if mask.shape[1] == count else mask.view(texts, kv_heads * group, count, -1)
+        mask = mask[0] if mask.shape[:2] == (1, count) else mask.view(texts, kv_heads * group, count, -1)
         out = F.scaled_dot_product_attention(many, *wide, attn_mask=mask, scale=1.0)
         return out.view(texts, kv_heads, group, count, self._head_dim)
 

@@ -19,6 +19,8 @@ from specviz.errors import SettingsError
 
 #: How many chats follow one another in one document; the draws are uniform. Long documents teach long contexts.
 TURNS = (1, 1, 1, 2, 3)
+#: Chats kept out of training to measure on.
+HELD_OUT = 100
 #: Longest document in tokens.
 LONGEST = 768
 
@@ -26,11 +28,12 @@ LONGEST = 768
 @dataclass(slots=True)
 class Chats:
     """Chat i is `ids[i]`, template included; its answer begins at `answer_start[i]`. `tried` counts the attempts that
-    they came of, kept or not."""
+    they came of, kept or not; `made` says how they are made, where that is known: others do not go into the file."""
 
     ids: list[np.ndarray]
     answer_start: list[int]
     tried: int = 0
+    made: str = ""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -49,8 +52,13 @@ class Chats:
         ids = [chat for file in files for chat in file.ids]
         return cls(ids, [start for file in files for start in file.answer_start], sum(file.tried for file in files))
 
+    def parted(self) -> tuple[Chats, Chats]:
+        """(those to train on, those to measure on): the last `HELD_OUT`, or a tenth where there are few."""
+        kept_out = min(HELD_OUT, len(self) // 10)
+        return self[: len(self) - kept_out], self[len(self) - kept_out :]
+
     def save(self, path: Path) -> None:
-        """Write as .npz: `ids` (uint32, concatenated), `offsets`, `answer_start`, `tried`."""
+        """Write as .npz: `ids` (uint32, concatenated), `offsets`, `answer_start`, `tried`, `made`."""
         offsets = np.cumsum([0, *(len(chat) for chat in self.ids)])
         ids = np.concatenate(self.ids) if self.ids else np.zeros(0)
         temporary = path.with_suffix(".part.npz")
@@ -60,6 +68,7 @@ class Chats:
             offsets=offsets,
             answer_start=np.array(self.answer_start, np.int64),
             tried=self.tried,
+            made=self.made,
         )
         temporary.replace(path)
 
@@ -74,11 +83,12 @@ class Chats:
             with np.load(path) as data:
                 ids, offsets, starts = (data[name].astype(np.int64) for name in ("ids", "offsets", "answer_start"))
                 tried = int(data["tried"]) if "tried" in data else len(starts)
+                made = str(data["made"]) if "made" in data else ""
         except (OSError, KeyError, ValueError) as error:
             raise SettingsError(f"{path} holds no chats: make it with `python -m specviz train synthesise`.") from error
         if vocab_size is not None and len(ids) and ids.max() >= vocab_size:
             raise SettingsError(f"{path} holds token id {ids.max()}: these chats were written by another model.")
-        return cls([ids[a:b] for a, b in pairwise(offsets)], starts.tolist(), tried)
+        return cls([ids[a:b] for a, b in pairwise(offsets)], starts.tolist(), tried, made)
 
 
 @dataclass(slots=True)

@@ -50,7 +50,8 @@ def synthesise(
         from specviz.train.synthesise import synthesise as write
 
         engine = load_engine({"pair": pair, "target": target, "dtype": dtype, "device": device})
-        source = None if tasks is None else Chats.load(tasks, engine.target.vocab_size)
+        # Not about those that `train` keeps out to measure on.
+        source = None if tasks is None else Chats.load(tasks, engine.target.vocab_size).parted()[0]
         made = write(
             engine, out, chats=chats, seed=seed, side=side, answer_most=answer, source=source,
             report=lambda text: console.print(text),

@@ -44,8 +44,6 @@ NAMES = {
     "feedforward": "feed-forward draft for {}",
     "model": "draft model distilled from {}",
 }
-#: Chats kept out of training to measure on.
-HELD_OUT = 100
 #: Where features are taken: parts of the way through the target's layers.
 LOW, MIDDLE = 4 / 15, 2 / 3
 #: Positions that medusa heads draft, tokens that the feed-forward draft sees, its width against the target's, and the
@@ -141,10 +139,10 @@ def train(
     """
     model, size = pair.target.model, pair.vocab_size
     files = [Chats.load(path, size) for path in order.data]
-    kept_out = min(HELD_OUT, len(files[0]) // 10)
-    if not kept_out:
-        raise SettingsError(f"{order.data[0]} holds {len(files[0])} chats: training needs at least 10.")
-    held, files[0] = files[0][-kept_out:], files[0][:-kept_out]
+    first, held = files[0].parted()
+    if not len(held):
+        raise SettingsError(f"{order.data[0]} holds {len(first)} chats: training needs at least 10.")
+    files[0] = first
     rest = Chats.joined(files)
     torch.manual_seed(order.plan.seed)
     begun = None if order.start is None else load_head(order.start)

@@ -10,6 +10,7 @@ was interrupted ends up with the same chats. Held by tests/unit/test_train.py.
 from __future__ import annotations
 
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -50,12 +51,14 @@ class Template:
 def template(engine: Engine) -> Template:
     """The target's own chat template, in two pieces."""
     tokenizer = engine.tokenizer
+    end = [engine.eos_token_ids[0] if engine.eos_token_ids else 0]
     if not getattr(tokenizer, "chat_template", None):
-        return Template([engine.eos_token_ids[0] if engine.eos_token_ids else 0], None)
+        return Template(end, None)
     chat = [{"role": "user", "content": _MARK}]
     text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     before, behind = text.split(_MARK)
-    return Template(*(tokenizer.encode(part, add_special_tokens=False) for part in (before, behind)))
+    opening, between = (tokenizer.encode(part, add_special_tokens=False) for part in (before, behind))
+    return Template(opening or end, between)
 
 
 @dataclass(slots=True)
@@ -174,6 +177,14 @@ class Desk:
                 attempt.kept = length >= ANSWER_LEAST
 
 
+def _how(engine: Engine, seed: int, answer_most: int, source: Chats | None) -> str:
+    """What decides which chats come out, in words."""
+    about = ""
+    if source is not None:
+        about = f", tasks about {zlib.crc32(b''.join(ids.astype(np.uint32).tobytes() for ids in source.ids)):08x}"
+    return f"{engine.target.name}, seed {seed}, answers of {answer_most}{about}"
+
+
 @torch.inference_mode()
 def synthesise(
     engine: Engine,
@@ -194,9 +205,14 @@ def synthesise(
         source: as for `Desk`.
 
     Raises:
-        SettingsError: the file holds something else, or the target writes nothing that could be kept.
+        SettingsError: the file holds something else or chats made in another way, or the target writes nothing that
+            could be kept.
     """
     known = Chats.load(path, engine.target.vocab_size) if path.exists() else Chats([], [])
+    how = _how(engine, seed, answer_most, source)
+    if len(known) and known.made not in ("", how):
+        raise SettingsError(f"{path} holds chats made in another way ({known.made}, not {how}): choose another file.")
+    known.made = how
     if len(known) >= chats:
         return known
     desk = Desk(engine, side, answer_most, seed, known.tried, source)

@@ -88,7 +88,8 @@ class Tasks:
 
     def turn(self, number: int) -> list[int]:
         """Token ids of a user's turn."""
-        random = np.random.default_rng([self._seed, number])
+        # Another stream than that of the attempt itself: the same numbers would tie its first token to the form.
+        random = np.random.default_rng([self._seed, number, 1])
         source = self._sources[random.integers(len(self._sources))]
         sentences = [part for part in _sentences(source.passage) if SENTENCE_LEAST <= len(part) <= SENTENCE_MOST]
         if sentences and random.random() < SENTENCES:

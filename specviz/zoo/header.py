@@ -47,7 +47,7 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     """
     try:
         return {tensor.name: tensor for tensor in _tensors(np.memmap(file, mode="r"))}
-    except (struct.error, ValueError, KeyError, IndexError) as error:
+    except (struct.error, ArithmeticError, ValueError, TypeError, LookupError) as error:
         raise ModelError(f"{file.name} is damaged or no GGUF file ({in_short(error)}): fetch it again.") from error
 
 

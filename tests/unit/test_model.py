@@ -186,3 +186,18 @@ def test_a_model_without_position_ids_refuses_trees():
     lm = language_model()
     lm._takes_positions = False
     assert "takes no position ids" in lm.refuses_trees()
+
+
+def test_memory_that_could_not_grow_is_as_it_was(monkeypatch):
+    """Kernels are told addresses and sizes: a size that is not there would be written past."""
+    model = language_model()
+    model.clear(16)
+    before = model.store.slots, model.store.capacity
+
+    def full():
+        raise RuntimeError("not enough memory")
+
+    monkeypatch.setattr(model.store, "grow", full)
+    with pytest.raises(RuntimeError, match="not enough"):
+        model.store.room(4, 4000)
+    assert (model.store.slots, model.store.capacity) == before

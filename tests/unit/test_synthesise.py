@@ -19,7 +19,7 @@ from specviz.train.synthesise import (
     synthesise,
     template,
 )
-from specviz.train.tasks import whole_sentences
+from specviz.train.tasks import Tasks, whole_sentences
 from tests.conftest import tiny_engine
 from tests.tiny import VOCAB_SIZE, tiny_model, tiny_tokenizer
 
@@ -120,6 +120,8 @@ def test_a_task_is_an_instruction_and_a_text_of_an_earlier_chat(tmp_path, monkey
         turns.append(tokenizer.decode(ids[len(form.opening) : start - len(form.between)]))
     assert all("guess" in turn or "cheap" in turn for turn in turns)
     assert len(set(turns)) > 4
+    with pytest.raises(SettingsError, match="made in another way"):
+        made_chats(engine, tmp_path / "a.npz", 9, 5)
 
 
 def test_tasks_need_texts_and_a_place_for_them(tmp_path):
@@ -133,3 +135,21 @@ def test_tasks_need_texts_and_a_place_for_them(tmp_path):
 def test_a_passage_ends_with_a_sentence():
     assert whole_sentences("One. Two 1.5 is! And then so") == "One. Two 1.5 is!"
     assert whole_sentences("no end") == "no end"
+
+
+def test_the_first_draw_of_an_answer_says_nothing_of_its_task():
+    """Numbers of one stream would tie them: every summary would begin with the target's likeliest word."""
+    ids = np.array([1, *range(20, 70)])
+    tasks = Tasks(Chats([ids], [1]), tiny_tokenizer(True), [], [], 3)
+    forms = [tuple(tasks.turn(number)[:6]) for number in range(300)]
+    first = [np.random.default_rng([3, number]).random() for number in range(300)]
+    for form in set(forms):
+        drawn = [u for u, other in zip(first, forms, strict=True) if other == form]
+        assert len(drawn) < 10 or max(drawn) - min(drawn) > 0.5
+    assert len(set(forms)) > 5
+
+
+def test_a_template_that_begins_with_the_users_words_still_has_an_opening():
+    engine = chatting_engine()
+    engine.tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %} ok"
+    assert template(engine).opening == [engine.eos_token_ids[0]]
