@@ -117,13 +117,10 @@ def test_a_file_that_is_cut_or_another_is_refused_in_a_sentence(tmp_path):
         file.write_bytes(whole[:size])
         with pytest.raises(ModelError, match=r"tiny\.gguf is damaged or no GGUF file .*: fetch it again"):
             header.read_tensors(file)
-    endless = whole[:24] + b"\xff" * 8 + whole[32:]  # the first key's length
-    for start in (
-        endless,
-        b"PK\x03\x04" + whole[4:],
-        whole[:4] + b"\x09" + whole[5:],
-        whole[:4] + b"\0\0\0\x03" + whole[8:],
-    ):
+    file.write_bytes(whole[:24] + b"\xff" * 8 + whole[32:])  # the first key's length
+    with pytest.raises(ModelError, match="is damaged or no GGUF file"):
+        header.read_tensors(file)
+    for start in (b"PK\x03\x04" + whole[4:], whole[:4] + b"\x09" + whole[5:], whole[:4] + b"\0\0\0\x03" + whole[8:]):
         file.write_bytes(start)
         with pytest.raises(ModelError, match="it begins with"):
             header.read_tensors(file)
