@@ -1,4 +1,5 @@
-"""The fast path: Llama-like models with fused matrices, a cache written in place and attention for few rows.
+"""The fast path: Llama-like models with fused matrices and a cache written in place; on a CPU few rows of one text go
+through `specviz.engine.kernels`, everything else through PyTorch's operations.
 
 The same surface as `specviz.engine.model.LanguageModel`; what it cannot run is refused by name, and the trace says
 which path ran. Held by tests/unit/test_fast.py: float32 ids are those of transformers' own forward.
@@ -25,7 +26,8 @@ from specviz.engine.weights import Weights, rope_of
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-#: From so many rows on attention runs through PyTorch's own kernel, which never holds all scores at once.
+#: From so many rows on a pass runs through PyTorch's operations, attention through its kernel, which never holds all
+#: scores at once.
 MANY_ROWS = 48
 
 

@@ -254,10 +254,10 @@ class LanguageModel:
             seen[i, :count, cache.base : cache.length + count] = ancestors
             if cache.base == 0:
                 seen[i, :count, 0] = ancestors[:, 0]
-        slots = torch.tensor([one.cache.slot for one in passes])
         if len(passes) == 1:
             self.store.plan = Single(passes[0].cache.slot, passes[0].cache.length, end)
         else:
+            slots = torch.tensor([one.cache.slot for one in passes])
             first = slots.tolist() == list(range(len(passes)))
             self.store.plan = Many(slots.to(self.device), places.to(self.device), 0, end, first)
         self.store.touch(end)
